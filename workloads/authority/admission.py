@@ -1,0 +1,363 @@
+"""Admission: work is promised once, however often and by however many it is asked for. Section 4.
+
+The scope of the idempotency key *is* the workload's identity, so competing admissions contend on one unique row: the
+first insert wins, the others wait for it, and then replay it, are refused, or, when it was rolled back, take its place.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from workloads import conf
+from workloads.authority import clock, grants
+from workloads.authority.dependencies import Ancestry, judge, key_of
+from workloads.authority.records import COLD, Transaction, transact
+from workloads.authority.writes import event_row, insert, parts, standing_values
+from workloads.contract import CONTRACT_VERSION, Admission, AdmissionRequest, WorkloadState
+from workloads.errors import IDEMPOTENCY_KEY_RETIRED, WORKLOAD_TOO_LARGE, WorkloadError, invalid
+from workloads.fields import CanonicalText
+from workloads.lifecycle import arguments, canonical, secrets
+from workloads.lifecycle.admission import Terms, admit as begin, check_replay, terms_of
+from workloads.lifecycle.dependencies import worst
+from workloads.lifecycle.snapshot import Snapshot
+from workloads.models import Admitted, Dependency, Event, Lane, Tombstone, Workload
+
+MAX_TURNS: Final = 100
+WAITED: Final = dt.timedelta(milliseconds=100)
+"""An insert that took longer may have waited for another admission of the same key: its instant is taken anew."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A request whose arguments have been checked: normalised, with its identity and its input as canonical text."""
+
+    request: AdmissionRequest
+    workload_id: str
+    input_text: str
+    terms: Terms
+
+
+def prepare(request: AdmissionRequest) -> Prepared:
+    """Check a request's arguments, touching nothing: shape, bounds, size, secrets (sections 1, 4 and 9)."""
+    request = arguments.admission(request)
+    text = canonical.canonical(request.input, field="input")
+    size, limit = canonical.measure(text), conf.limits().max_input_bytes
+    if size > limit:
+        raise WorkloadError(
+            WORKLOAD_TOO_LARGE, "The input is too large.", {"field": "input", "limit": limit, "size": size}
+        )
+    secrets.check_value(request.input, field="input", scopes=frozenset(request.connection_scopes))
+    return Prepared(
+        request=request,
+        workload_id=canonical.workload_id(
+            request.tenant_id, request.application_id, request.requested_by, request.idempotency_key
+        ),
+        input_text=text,
+        terms=terms_of(request, input_hash=canonical.digest(text)),
+    )
+
+
+def admit(request: AdmissionRequest, *, now: dt.datetime | None = None) -> Admission:
+    """Promise work: the workload is stored, READY, or was already, asked for by the same key.
+
+    `now` is an aware instant, or None for the database's clock. Returns the workload, and whether this call created it.
+    Refused, in this order: arguments (WORKLOAD_INVALID, WORKLOAD_TOO_LARGE, WORKLOAD_SECRET_MATERIAL); a grant that does
+    not cover the request (WORKLOAD_GRANT_INVALID); a key that stands for other work (IDEMPOTENCY_KEY_REUSED, with the
+    differing fields) or for work that was pruned (IDEMPOTENCY_KEY_RETIRED); dependencies that close a cycle
+    (WORKLOAD_INVALID). Section 4.
+    """
+    (outcome,) = admit_many([request], now=now)
+    if isinstance(outcome, WorkloadError):
+        raise outcome
+    return outcome
+
+
+def admit_many(
+    requests: Iterable[AdmissionRequest], *, now: dt.datetime | None = None
+) -> list[Admission | WorkloadError]:
+    """Promise work in one transaction, each item as `admit` would, in order; a refused item refuses itself alone.
+
+    Returns an Admission or the refusal for each request, in the order of the requests. Section 4.
+    """
+    given = arguments.now(now)
+    if isinstance(requests, (str, bytes, AdmissionRequest)) or not isinstance(requests, Iterable):
+        raise invalid("requests", "must be a list of admission requests")
+    prepared: list[Prepared | WorkloadError] = []
+    for request in requests:
+        try:
+            prepared.append(prepare(request))
+        except WorkloadError as refusal:
+            prepared.append(refusal)
+
+    def work(tx: Transaction) -> list[Admission | WorkloadError]:
+        outcomes: dict[int, Admission | WorkloadError] = {}
+        run = Run()
+        for index, item in enumerate(prepared):
+            if isinstance(item, WorkloadError):
+                outcomes[index] = item
+                continue
+            if run.touches(item):
+                outcomes |= _admit_run(tx, run.items)
+                run = Run()
+            run.add(index, item)
+        outcomes |= _admit_run(tx, run.items)
+        return [outcomes[index] for index in range(len(prepared))]
+
+    return transact(work, now=given)
+
+
+class Run:
+    """Items that can be admitted together, since none must see the outcome of another."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[int, Prepared]] = []
+        self.ids: set[str] = set()
+        self.wanted: set[str] = set()
+
+    def touches(self, item: Prepared) -> bool:
+        """Tell whether an item is the same work as one of the run, or depends on it, or the other way about."""
+        return (
+            item.workload_id in self.ids
+            or item.workload_id in self.wanted
+            or any(d.workload_id in self.ids for d in item.request.dependencies)
+        )
+
+    def add(self, index: int, item: Prepared) -> None:
+        """Take one more item in."""
+        self.items.append((index, item))
+        self.ids.add(item.workload_id)
+        self.wanted.update(d.workload_id for d in item.request.dependencies)
+
+
+def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int, Admission | WorkloadError]:
+    """Admit items that do not touch each other."""
+    outcomes: dict[int, Admission | WorkloadError] = {}
+    left: dict[str, tuple[int, Prepared]] = {}
+    for index, item in run:
+        try:
+            if item.request.grant is not None:
+                grants.check_grant(item.request, tx.now)
+            left[item.workload_id] = (index, item)
+        except WorkloadError as refusal:
+            outcomes[index] = refusal
+    for _ in range(MAX_TURNS):
+        # A winner may be pruned before a loser reads it back: then its tombstone answers, or nothing is left of it
+        # and the loser asks again.
+        if not left:
+            break
+        for workload in _stored(tx, left):
+            index, item = left.pop(workload.workload_id)
+            outcomes[index] = _replay(workload, item)
+        for tombstone in Tombstone.objects.using(tx.alias).filter(workload_id__in=left):
+            index, _ = left.pop(tombstone.workload_id)
+            outcomes[index] = _retired(tombstone)
+        ancestries: dict[str, Ancestry] = {}
+        for workload_id, (index, item) in list(left.items()):
+            try:
+                ancestries[workload_id] = judge(tx, item.request, workload_id)
+            except WorkloadError as refusal:
+                outcomes[index] = refusal
+                del left[workload_id]
+        for workload in _create(tx, {key: item for key, (_, item) in left.items()}, ancestries):
+            index, _ = left.pop(workload.workload_id)
+            outcomes[index] = Admission(workload=workload, created=True)
+    if left:
+        raise RuntimeError("A committed admission stays invisible: the transaction is not at READ COMMITTED.")
+    return outcomes
+
+
+def _stored(tx: Transaction, workload_ids: Iterable[str]) -> list[Workload]:
+    found: list[Workload] = []
+    for part in parts(workload_ids, 500):
+        rows = Workload.objects.using(tx.alias).filter(workload_id__in=part)
+        found += rows.prefetch_related("dependencies")
+    return found
+
+
+def _replay(workload: Workload, item: Prepared) -> Admission | WorkloadError:
+    stored = Terms(
+        definition_id=workload.definition_id,
+        definition_revision=workload.definition_revision,
+        environment=workload.environment,
+        input=workload.input_hash,
+        capability_snapshot=workload.capability_snapshot,
+        connection_scopes=workload.connection_scopes,
+        priority=workload.priority,
+        retry_policy=workload.retry_policy,
+        timeouts=workload.timeouts,
+        dependencies=frozenset((d.depends_on, d.required_state) for d in workload.dependencies.all()),
+        not_before=workload.not_before,
+    )
+    try:
+        check_replay(stored, item.terms)
+    except WorkloadError as refusal:
+        return refusal
+    return Admission(workload=workload, created=False)
+
+
+def _retired(tombstone: Tombstone) -> WorkloadError:
+    finished_at = tombstone.finished_at
+    return WorkloadError(
+        IDEMPOTENCY_KEY_RETIRED,
+        "The work of this idempotency key is done, and has been pruned.",
+        {"state": tombstone.state, "finished_at": None if finished_at is None else canonical.iso(finished_at)},
+    )
+
+
+def _lanes(tx: Transaction, items: Iterable[Prepared]) -> dict[str, int]:
+    """Return, by workload id, the lane of each item; lanes that are new are made."""
+    keys, rows = {}, {}
+    for item in items:
+        r = item.request
+        capabilities = sorted(r.capability_snapshot)
+        key = key_of(r.tenant_id, r.application_id, r.definition_id, r.definition_revision, *capabilities)
+        keys[item.workload_id] = key
+        rows[key] = {
+            "lane_key": key,
+            "tenant_id": r.tenant_id,
+            "application_id": r.application_id,
+            "definition_id": r.definition_id,
+            "definition_revision": r.definition_revision,
+            "capabilities": capabilities,
+        }
+    lanes = Lane.objects.using(tx.alias).filter(lane_key__in=rows)
+    known = dict(lanes.values_list("lane_key", "id"))
+    new = [rows[key] for key in sorted(rows) if key not in known]
+    if new:
+        insert(tx, Lane, new, unless="lane_key")
+        known = dict(lanes.all().values_list("lane_key", "id"))
+    return {workload_id: known[key] for workload_id, key in keys.items()}
+
+
+def _create(
+    tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, Ancestry]
+) -> list[Workload]:
+    """Insert new workloads, in the order of their ids, so that racing batches do not deadlock.
+
+    Returns those that this transaction created. The others were there already, or have been committed since by the
+    admission that this one waited for.
+    """
+    if not items:
+        return []
+    lanes = _lanes(tx, items.values())
+    asked_at = tx.now
+    cold = {
+        workload_id: _cold(item, lanes[workload_id], ancestries[workload_id], asked_at)
+        for workload_id, item in sorted(items.items())
+    }
+    insert(tx, Admitted, list(cold.values()), unless="workload_id")
+    created = _ours(tx, list(cold))
+    now = asked_at
+    if tx.given is None:
+        tx.clock = clock.read(tx.connection)
+        if tx.clock - asked_at > WAITED:
+            now = tx.clock
+            Admitted.objects.using(tx.alias).filter(id__in=created.values()).update(created_at=now)
+        tx.clock = now
+    ordered = [workload_id for workload_id in items if workload_id in created]
+    hot: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
+    dependencies: list[dict[str, Any]] = []
+    workloads: list[Workload] = []
+    for workload_id in ordered:
+        item, pk = items[workload_id], created[workload_id]
+        values = cold[workload_id] | {"created_at": now}
+        decision = begin(
+            _created(pk, item, values, ancestries[workload_id]),
+            requested_by=item.request.requested_by,
+            not_before=item.request.not_before,
+        )
+        standing = standing_values(decision.after, now)
+        hot.append({"admitted_id": pk} | standing)
+        events += [event_row(pk, event) for event in decision.events]
+        dependencies += [
+            {
+                "dependent_id": pk,
+                "depends_on": d.workload_id,
+                "required_state": str(d.required_state),
+                "standing": str(ancestries[workload_id].standings[d.workload_id]),
+            }
+            for d in item.request.dependencies
+        ]
+        workloads.append(_instance(tx, pk, item, values, standing))
+    insert(tx, Workload, hot)
+    insert(tx, Event, events)
+    insert(tx, Dependency, dependencies)
+    return workloads
+
+
+def _ours(tx: Transaction, workload_ids: Sequence[str]) -> dict[str, int]:
+    """Return the keys of the rows that this transaction has inserted: a committed one has its standing beside it."""
+    ours: dict[str, int] = {}
+    for part in parts(workload_ids, 500):
+        rows = Admitted.objects.using(tx.alias).filter(workload_id__in=part, standing__isnull=True)
+        ours |= dict(rows.values_list("workload_id", "id"))
+    return ours
+
+
+def _cold(item: Prepared, lane_id: int, ancestry: Ancestry, now: dt.datetime) -> dict[str, Any]:
+    r = item.request
+    return {
+        "workload_id": item.workload_id,
+        "tenant_id": r.tenant_id,
+        "application_id": r.application_id,
+        "requested_by": r.requested_by,
+        "idempotency_key": r.idempotency_key,
+        "contract_version": CONTRACT_VERSION,
+        "definition_id": r.definition_id,
+        "definition_revision": r.definition_revision,
+        "environment": r.environment,
+        "input": CanonicalText(item.input_text),
+        "input_hash": item.terms.input,
+        "trigger": r.trigger,
+        "session_id": r.session_id,
+        "capability_snapshot": frozenset(r.capability_snapshot),
+        "connection_scopes": frozenset(r.connection_scopes),
+        "grant": r.grant,
+        "retry_policy": r.retry_policy,
+        "timeouts": r.timeouts,
+        "not_before": r.not_before,
+        "created_at": now,
+        "lane_id": lane_id,
+        "ancestry_is_closed": ancestry.is_closed,
+    }
+
+
+def _created(pk: int, item: Prepared, values: dict[str, Any], ancestry: Ancestry) -> Snapshot:
+    now = values["created_at"]
+    return Snapshot(
+        pk=pk,
+        **{name: values[name] for name in COLD},
+        version=0,
+        state=WorkloadState.CREATED,
+        priority=item.request.priority,
+        next_attempt_at=None,
+        attempt_count=0,
+        retry_count=0,
+        release_count=0,
+        uncounted_releases=0,
+        operator_retries=0,
+        fencing_token=0,
+        last_failure=None,
+        updated_at=now,
+        finished_at=None,
+        overall_from=now,
+        event_count=0,
+        checkpoint_count=0,
+        dependency_standing=worst(ancestry.standings.values()),
+        claim=None,
+    )
+
+
+def _instance(
+    tx: Transaction, pk: int, item: Prepared, values: dict[str, Any], standing: dict[str, Any]
+) -> Workload:
+    workload = Workload(
+        **{"id": pk, "admitted_id": pk} | values | standing | {"input": canonical.parse(item.input_text)}
+    )
+    workload._state.adding = False
+    workload._state.db = tx.alias
+    return workload

@@ -1,0 +1,152 @@
+"""What an admission finds out about the work that it depends on. Section 4, "Dependencies"."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from workloads.authority.records import Transaction
+from workloads.authority.writes import insert, parts, refresh, write_standings
+from workloads.contract import AdmissionRequest, Dependency
+from workloads.lifecycle.admission import cyclic, find_cycle
+from workloads.lifecycle.dependencies import standing_of
+from workloads.lifecycle.snapshot import Snapshot, Standing
+from workloads.models import Admitted, ApplicationLock, Tombstone, Workload
+from workloads.models import Dependency as DependencyRow
+
+
+def key_of(*names: str) -> uuid.UUID:
+    """Return a digest of names, for a unique column: an index over long names would be refused or fail."""
+    text = json.dumps(names, separators=(",", ":"), ensure_ascii=False)
+    # MariaDB refuses some values that bear no version.
+    return uuid.UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=5)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A workload that is depended on, as it stands; it stays so until the admission is committed."""
+
+    state: str
+    is_pruned: bool
+    ancestry_is_closed: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ancestry:
+    """How each dependency of a new workload stands, by id, and whether no cycle can ever reach it."""
+
+    standings: Mapping[str, Standing]
+    is_closed: bool
+
+
+def _find(tx: Transaction, request: AdmissionRequest, ids: Collection[str]) -> dict[str, Found]:
+    """Return those of `ids` that exist in the request's tenant and application, share-locked, or were pruned."""
+    found: dict[str, Found] = {}
+    share = {"postgresql": " FOR SHARE OF w", "mysql": " LOCK IN SHARE MODE"}.get(tx.connection.vendor, "")
+    for part in parts(sorted(ids), 500):
+        marks = ", ".join(["%s"] * len(part))
+        rows = tx.execute(
+            f"SELECT a.workload_id, w.state, a.ancestry_is_closed FROM {Workload._meta.db_table} w "
+            f"JOIN {Admitted._meta.db_table} a ON a.id = w.admitted_id WHERE a.workload_id IN ({marks}) "
+            f"AND a.tenant_id = %s AND a.application_id = %s ORDER BY w.admitted_id{share}",
+            [*part, request.tenant_id, request.application_id],
+        )
+        for workload_id, state, closed in rows:
+            found[workload_id] = Found(state=state, is_pruned=False, ancestry_is_closed=bool(closed))
+        missing = [workload_id for workload_id in part if workload_id not in found]
+        pruned = Tombstone.objects.using(tx.alias).filter(
+            workload_id__in=missing, tenant_id=request.tenant_id, application_id=request.application_id
+        )
+        for workload_id, state in pruned.values_list("workload_id", "state"):
+            found[workload_id] = Found(state=state, is_pruned=True, ancestry_is_closed=True)
+    return found
+
+
+def judge(tx: Transaction, request: AdmissionRequest, workload_id: str) -> Ancestry:
+    """Find how the dependencies of a new workload stand; refuse those that would close a cycle.
+
+    Only an admission that reaches an id not yet committed can race with another that closes a cycle: it alone takes a
+    lock, one for each application, and looks again once it has it.
+    """
+    dependencies: Sequence[Dependency] = tuple(request.dependencies)
+    if not dependencies:
+        return Ancestry(standings={}, is_closed=True)
+    is_locked = False
+    while True:
+        found = _find(tx, request, [d.workload_id for d in dependencies])
+        closed = all(d.workload_id in found and found[d.workload_id].ancestry_is_closed for d in dependencies)
+        if not closed:
+            cycle, reached = find_cycle(workload_id, dependencies, _dependencies_of(tx, request))
+            if cycle is not None:
+                raise cyclic(cycle)
+            if not is_locked and _some_do_not_exist(tx, reached):
+                _lock_application(tx, request)
+                is_locked = True
+                continue
+        standings = {}
+        for d in dependencies:
+            target = found.get(d.workload_id)
+            standings[d.workload_id] = (
+                Standing.MISSING
+                if target is None
+                else standing_of(target.state, d.required_state, pruned=target.is_pruned)
+            )
+        return Ancestry(standings=standings, is_closed=closed)
+
+
+class _dependencies_of:  # noqa: N801 - reads as the question that it answers
+    """Answer, for ids, what those of the request's application depend on whose ancestry is open."""
+
+    def __init__(self, tx: Transaction, request: AdmissionRequest) -> None:
+        self.rows = DependencyRow.objects.using(tx.alias).filter(
+            dependent__tenant_id=request.tenant_id,
+            dependent__application_id=request.application_id,
+            dependent__ancestry_is_closed=False,
+        )
+
+    def __call__(self, ids: Collection[str]) -> dict[str, list[str]]:
+        answer: dict[str, list[str]] = {}
+        for part in parts(sorted(ids), 500):
+            rows = self.rows.filter(dependent__workload_id__in=part)
+            for source, target in rows.values_list("dependent__workload_id", "depends_on"):
+                answer.setdefault(source, []).append(target)
+        return answer
+
+
+def _some_do_not_exist(tx: Transaction, ids: Collection[str]) -> bool:
+    existing = 0
+    for part in parts(sorted(ids), 500):
+        existing += Admitted.objects.using(tx.alias).filter(workload_id__in=part).count()
+    return existing < len(ids)
+
+
+def _lock_application(tx: Transaction, request: AdmissionRequest) -> None:
+    key = key_of(request.tenant_id, request.application_id)
+    insert(tx, ApplicationLock, [{"lock_key": key}], unless="lock_key")
+    # Evaluated for its lock.
+    list(ApplicationLock.objects.using(tx.alias).select_for_update().filter(lock_key=key))
+
+
+def look_again(tx: Transaction, locked: Sequence[Snapshot]) -> None:
+    """Find anew how the dependencies of locked workloads stand that nobody had admitted when they were asked for."""
+    missing = DependencyRow.objects.using(tx.alias).filter(
+        dependent__in=[s.pk for s in locked], standing=str(Standing.MISSING)
+    )
+    by_pk = {snapshot.pk: snapshot for snapshot in locked}
+    standings: dict[int, str] = {}
+    for row in missing:
+        dependent = by_pk[row.dependent_id]
+        scope = {"tenant_id": dependent.tenant_id, "application_id": dependent.application_id}
+        found = Workload.objects.using(tx.alias).filter(workload_id=row.depends_on, **scope).values_list("state")
+        pruned = Tombstone.objects.using(tx.alias).filter(workload_id=row.depends_on, **scope).values_list("state")
+        state = found.first() or pruned.first()
+        standing = standing_of(
+            state[0] if state else None, row.required_state, pruned=state is not None and not found.exists()
+        )
+        if standing is not Standing.MISSING:
+            standings[row.pk] = str(standing)
+    write_standings(tx, standings)
+    refresh(tx, locked, tx.now)

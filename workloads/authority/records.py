@@ -1,0 +1,365 @@
+"""Row to snapshot: the one guarded transaction in which every decision is made.
+
+Lock, then read the database's clock, then decide; `writes` then writes what was decided, conditional on the version.
+Section 1 of the contract, "Transactions".
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, TypeVar
+
+from django.db import DatabaseError, connections, models, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from workloads.authority import clock
+from workloads.contract import AttemptStatus, Effect, WorkloadState
+from workloads.errors import WORKLOAD_CONFLICT, WORKLOAD_NOT_FOUND, WorkloadError
+from workloads.lifecycle.snapshot import CurrentClaim, PastAttempt, Snapshot, Standing
+from workloads.models import Admitted, Attempt, Workload
+
+T = TypeVar("T")
+
+MAX_TRIES: Final = 8
+ROWS_A_STATEMENT: Final = 500
+LANES_A_STATEMENT: Final = 100
+
+_POSTGRES_REPEATABLE: Final = frozenset({"40001", "40P01"})
+_MARIADB_REPEATABLE: Final = frozenset({1020, 1205, 1213})
+
+COLD: Final = (
+    "workload_id",
+    "tenant_id",
+    "application_id",
+    "definition_id",
+    "definition_revision",
+    "lane_id",
+    "contract_version",
+    "capability_snapshot",
+    "connection_scopes",
+    "retry_policy",
+    "timeouts",
+    "created_at",
+)
+STANDING: Final = (
+    "version",
+    "state",
+    "priority",
+    "next_attempt_at",
+    "attempt_count",
+    "retry_count",
+    "release_count",
+    "uncounted_releases",
+    "operator_retries",
+    "fencing_token",
+    "last_failure",
+    "updated_at",
+    "finished_at",
+    "overall_from",
+    "event_count",
+    "checkpoint_count",
+    "dependency_standing",
+)
+CLAIM: Final = ("claim_id", "worker_id", "attempt_id", "claimed_at", "started_at", "last_heartbeat", "expires_at")
+
+
+class Superseded(Exception):
+    """Another writer stepped the version although the row was to be locked: the decision is void."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One open transaction on the authority's database. `now` is the instant at which its decisions are made."""
+
+    connection: BaseDatabaseWrapper
+    given: dt.datetime | None
+    clock: dt.datetime | None = None
+
+    @property
+    def alias(self) -> str:
+        return self.connection.alias
+
+    @property
+    def now(self) -> dt.datetime:
+        """The instant that the caller gave, else the database's clock since the last lock was taken."""
+        if self.given is not None:
+            return self.given
+        if self.clock is None:
+            self.clock = clock.read(self.connection)
+        return self.clock
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return cursor.fetchall() if cursor.description else []
+
+
+def alias() -> str:
+    """Return the database that the site's router gives for writing workloads."""
+    return router.db_for_write(Workload)
+
+
+def transact(work: Callable[[Transaction], T], *, now: dt.datetime | None = None) -> T:
+    """Run `work` in one transaction, which joins the caller's if there is one; return what it returns.
+
+    A WorkloadError that `work` raises is raised once the block is committed: what was written before it (a time-out)
+    stays, and a caller's transaction is not broken. So `work` raises before it writes, or after all of it.
+
+    A transaction of our own is repeated, up to eight times, on a deadlock or a serialization failure, and when the
+    version was stepped in spite of the lock. Inside a caller's transaction such an error is raised as it is, since the
+    database has ended that transaction already; a lost version is WORKLOAD_CONFLICT.
+    """
+    using = alias()
+    connection = connections[using]
+    joined = connection.in_atomic_block
+    tries = 1 if joined else MAX_TRIES
+    for turn in range(1, tries + 1):
+        refusal: WorkloadError | None = None
+        try:
+            # A savepoint would cost two round trips, and is not needed: refusals do not roll back.
+            with transaction.atomic(using=using, savepoint=False):
+                try:
+                    value = work(Transaction(connection, now))
+                except WorkloadError as error:
+                    refusal = error
+            if refusal is not None:
+                raise refusal
+            return value
+        except Superseded as error:
+            if turn == tries:
+                raise WorkloadError(WORKLOAD_CONFLICT, "The workload was changed by another writer.") from error
+        except DatabaseError as error:
+            if turn == tries or not is_repeatable(error):
+                raise
+        # Two that met once meet again unless they part: a random pause, longer with each turn.
+        time.sleep(random.uniform(0, 0.005 * 2**turn))  # noqa: S311 - a pause, no secret
+    raise AssertionError("unreachable")
+
+
+def is_repeatable(error: DatabaseError) -> bool:
+    """Tell whether the database ended the transaction for the sake of another one, so that it may be repeated."""
+    cause = error.__cause__
+    if getattr(cause, "sqlstate", None) in _POSTGRES_REPEATABLE:
+        return True
+    code = error.args[0] if error.args else None
+    if isinstance(code, int):
+        return code in _MARIADB_REPEATABLE
+    return isinstance(code, str) and code.startswith("database") and "locked" in code
+
+
+def make_id() -> str:
+    """Return a new opaque id: 128 random bits as 32 hex digits."""
+    return secrets.token_hex(16)
+
+
+def draw() -> float:
+    """Return a random number of 0 to 1, for jitter."""
+    return random.random()  # noqa: S311 - a spread of delays, no secret
+
+
+@cache
+def field_of(model: type[models.Model], attname: str) -> models.Field[Any, Any]:
+    return next(c for c in model._meta.concrete_fields if c.attname == attname)
+
+
+@cache
+def _columns(using: str) -> tuple[str, tuple[tuple[str, tuple[Callable[..., Any], ...], Any], ...]]:
+    """Return the select list of a snapshot, and for each column its name and what turns a value into Python's."""
+    connection = connections[using]
+    quote = connection.ops.quote_name
+    listed, readers = [f"w.{quote('admitted_id')}"], []
+    for model, table, names in ((Admitted, "a", COLD), (Workload, "w", STANDING + CLAIM)):
+        for name in names:
+            column = field_of(model, name)
+            expression = column.get_col(table)
+            converters = connection.ops.get_db_converters(expression) + expression.get_db_converters(connection)
+            listed.append(f"{table}.{quote(column.column)}")
+            readers.append((name, tuple(converters), expression))
+    return ", ".join(listed), tuple(readers)
+
+
+def lock_workloads(
+    tx: Transaction, *, pks: Sequence[int] | None = None, workload_ids: Sequence[str] | None = None, wait: bool = True
+) -> list[Snapshot]:
+    """Lock the named workloads in the order of their keys, and return their snapshots in that order.
+
+    The clock is read when the last row is locked, in the same statement. Without `wait`, rows that others have locked
+    are left out. Those that do not exist are left out.
+    """
+    if pks is None:
+        pks = _resolve(tx, workload_ids or ()) if tx.connection.vendor == "mysql" else None
+    wanted: Sequence[Any] = pks if pks is not None else list(workload_ids or ())
+    snapshots: list[Snapshot] = []
+    for start in range(0, len(wanted), ROWS_A_STATEMENT):
+        part = wanted[start : start + ROWS_A_STATEMENT]
+        marks = ", ".join(["%s"] * len(part))
+        where = f"w.admitted_id IN ({marks})" if pks is not None else f"a.workload_id IN ({marks})"
+        snapshots += _select(tx, where, part, lock=True, wait=wait)
+    return snapshots
+
+
+def _resolve(tx: Transaction, workload_ids: Sequence[str]) -> list[int]:
+    # MariaDB locks rows in the order in which it reads them: by key only if it is given keys.
+    found: list[int] = []
+    for start in range(0, len(workload_ids), ROWS_A_STATEMENT):
+        part = workload_ids[start : start + ROWS_A_STATEMENT]
+        found += Admitted.objects.using(tx.alias).filter(workload_id__in=part).values_list("id", flat=True)
+    return sorted(found)
+
+
+def read_workloads(tx: Transaction, where: str, params: Sequence[Any]) -> list[Snapshot]:
+    """Return snapshots of the rows that `where` (over `w` and `a`) finds, unlocked: good for choosing, not deciding."""
+    return _select(tx, where, params, lock=False, wait=True)
+
+
+def lock_queued(
+    tx: Transaction, lane_id: int, limit: int, without: Collection[int], as_of: dt.datetime
+) -> list[Snapshot]:
+    """Lock up to `limit` workloads at the head of a lane's queue; those that others have locked are passed over."""
+    where, params = _in_queue(tx, lane_id, without, as_of)
+    return _select(
+        tx,
+        where,
+        params,
+        lock=True,
+        wait=False,
+        order=f"ORDER BY w.priority DESC, w.next_attempt_at, w.admitted_id LIMIT {int(limit)}",
+        index="workloads_queued",
+    )
+
+
+def peek_queued(
+    tx: Transaction, lane_ids: Sequence[int], limit: int, without: Collection[int], as_of: dt.datetime
+) -> list[tuple[int, dt.datetime, int, int]]:
+    """Return the heads of several queues, unlocked: (-priority, next_attempt_at, key, lane) of up to `limit` each."""
+    hot = Workload._meta.db_table
+    heads: list[tuple[int, dt.datetime, int, int]] = []
+    for start in range(0, len(lane_ids), LANES_A_STATEMENT):
+        selects, params = [], []
+        for lane_id in lane_ids[start : start + LANES_A_STATEMENT]:
+            where, values = _in_queue(tx, lane_id, without, as_of)
+            selects.append(
+                f"SELECT * FROM (SELECT -w.priority, w.next_attempt_at, w.admitted_id, w.queued_lane_id FROM {hot} w "
+                f"WHERE {where} ORDER BY w.priority DESC, w.next_attempt_at, w.admitted_id LIMIT {int(limit)}) "
+                f"AS lane_{lane_id}"
+            )
+            params += values
+        for rank, due, pk, lane in tx.execute(" UNION ALL ".join(selects), params):
+            heads.append((rank, clock.from_db(due), pk, lane))
+    return heads
+
+
+def _in_queue(
+    tx: Transaction, lane_id: int, without: Collection[int], as_of: dt.datetime
+) -> tuple[str, list[Any]]:
+    # What is past a deadline is passed over: for queued work due_at is that very deadline.
+    instant = tx.connection.ops.adapt_datetimefield_value(as_of)
+    where = "w.queued_lane_id = %s AND w.next_attempt_at <= %s AND (w.due_at IS NULL OR w.due_at > %s)"
+    params = [lane_id, instant, instant]
+    if without:
+        where += f" AND w.admitted_id NOT IN ({', '.join(['%s'] * len(without))})"
+        params += list(without)
+    return where, params
+
+
+def _select(
+    tx: Transaction,
+    where: str,
+    params: Sequence[Any],
+    *,
+    lock: bool,
+    wait: bool,
+    order: str = "ORDER BY w.admitted_id",
+    index: str = "",
+) -> list[Snapshot]:
+    listed, _ = _columns(tx.alias)
+    hot, cold = Workload._meta.db_table, Admitted._meta.db_table
+    vendor = tx.connection.vendor
+    # MariaDB locks every row that it sorts, so the order must come from the index that is read.
+    forced = f" FORCE INDEX ({index})" if index and vendor == "mysql" else ""
+    join = "STRAIGHT_JOIN" if vendor == "mysql" else "JOIN"
+    source = f"FROM {hot} w{forced} {join} {cold} a ON a.id = w.admitted_id WHERE {where} {order}"
+    skip = "" if wait else " SKIP LOCKED"
+    if not lock:
+        rows = [(None, *row) for row in tx.execute(f"SELECT {listed} {source}", params)]
+    elif vendor == "postgresql":
+        # A clock in the same select list would be read before the wait for the lock.
+        rows = tx.execute(
+            f"WITH l AS MATERIALIZED (SELECT {listed} {source} FOR UPDATE OF w{skip}) "
+            f"SELECT {clock.sql(vendor)}, l.* FROM l",
+            params,
+        )
+    else:
+        suffix = f" FOR UPDATE{skip}" if vendor == "mysql" else ""
+        rows = tx.execute(f"SELECT {clock.sql(vendor)}, {listed} {source}{suffix}", params)
+    if lock:
+        tx.clock = max((clock.from_db(row[0]) for row in rows), default=None)
+    return [_snapshot(tx, row[1:]) for row in rows]
+
+
+def _snapshot(tx: Transaction, row: Sequence[Any]) -> Snapshot:
+    values: dict[str, Any] = {}
+    for (name, converters, expression), value in zip(_columns(tx.alias)[1], row[1:], strict=True):
+        for convert in converters:
+            value = convert(value, expression, tx.connection)
+        values[name] = value
+    held = {name: values.pop(name) for name in CLAIM}
+    values["state"] = WorkloadState(values["state"])
+    values["dependency_standing"] = Standing(values["dependency_standing"])
+    claim = CurrentClaim(**held) if held["claim_id"] is not None else None
+    return Snapshot(pk=row[0], claim=claim, **values)
+
+
+def not_found() -> WorkloadError:
+    """Return the refusal of an id that names nothing that the caller may see."""
+    return WorkloadError(WORKLOAD_NOT_FOUND, "There is no such workload.")
+
+
+def is_findable(workload_id: object) -> bool:
+    """Tell whether a value can name a workload at all, so that no database is asked for what it can't compare."""
+    return isinstance(workload_id, str) and 0 < len(workload_id) <= 64 and workload_id.isascii() and "\0" not in workload_id
+
+
+def lock_workload(tx: Transaction, workload_id: object) -> Snapshot:
+    """Lock one workload and return its snapshot. An id that names nothing, whatever it is: WORKLOAD_NOT_FOUND."""
+    found = lock_workloads(tx, workload_ids=[str(workload_id)]) if is_findable(workload_id) else []
+    if not found:
+        raise not_found()
+    return found[0]
+
+
+def find_attempts(tx: Transaction, wanted: Iterable[tuple[int, str]]) -> dict[int, PastAttempt]:
+    """Return, by workload key, the attempts that were claimed under the given claim ids."""
+    pairs = dict(wanted)
+    rows = Attempt.objects.using(tx.alias).filter(record__in=pairs, claim_id__in=set(pairs.values()))
+    return {
+        row.record_id: PastAttempt(
+            attempt_id=row.attempt_id,
+            number=row.number,
+            claim_id=row.claim_id,
+            worker_id=row.worker_id,
+            fencing_token=row.fencing_token,
+            status=AttemptStatus(row.status),
+            ended_by=row.ended_by,
+            error=row.error,
+            failure_kind=row.failure_kind,
+            effect=Effect(row.effect) if row.effect else None,
+            outcome_state=WorkloadState(row.outcome_state) if row.outcome_state else None,
+            outcome_decision=row.outcome_decision,
+            outcome_next_attempt_at=row.outcome_next_attempt_at,
+        )
+        for row in rows
+        if pairs[row.record_id] == row.claim_id
+    }
+
+
+def committed(tx: Transaction, snapshot: Snapshot) -> Workload:
+    """Return the workload's model instance as this transaction has left it."""
+    return Workload.objects.using(tx.alias).get(pk=snapshot.pk)
