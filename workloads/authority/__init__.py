@@ -14,20 +14,11 @@ and replays; None is the database's clock, read once the rows are locked. Each r
 """
 
 from workloads.authority.admission import admit, admit_many
-from workloads.authority.claims import (
-    checkpoint,
-    claim,
-    claim_next,
-    confirm_cancel,
-    context,
-    heartbeat,
-    heartbeat_many,
-    release,
-    start,
-)
+from workloads.authority.claims import claim, claim_next
 from workloads.authority.explain import explain
 from workloads.authority.grants import issue_grant
 from workloads.authority.interventions import cancel, get, list_for, rearm, time_out
+from workloads.authority.leases import checkpoint, confirm_cancel, context, heartbeat, heartbeat_many, release, start
 from workloads.authority.recovery import dead_letter_unsatisfiable, enforce_deadlines, recover_expired, run_pass
 from workloads.authority.reports import complete, complete_many, fail
 

@@ -20,7 +20,8 @@ from workloads.contract import CONTRACT_VERSION, Admission, AdmissionRequest, Wo
 from workloads.errors import IDEMPOTENCY_KEY_RETIRED, WORKLOAD_TOO_LARGE, WorkloadError, invalid
 from workloads.fields import CanonicalText
 from workloads.lifecycle import arguments, canonical, secrets
-from workloads.lifecycle.admission import Terms, admit as begin, check_replay, terms_of
+from workloads.lifecycle.admission import Terms, check_replay, terms_of
+from workloads.lifecycle.admission import admit as begin
 from workloads.lifecycle.dependencies import worst
 from workloads.lifecycle.snapshot import Snapshot
 from workloads.models import Admitted, Dependency, Event, Lane, Tombstone, Workload
@@ -232,9 +233,7 @@ def _lanes(tx: Transaction, items: Iterable[Prepared]) -> dict[str, int]:
     return {workload_id: known[key] for workload_id, key in keys.items()}
 
 
-def _create(
-    tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, Ancestry]
-) -> list[Workload]:
+def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, Ancestry]) -> list[Workload]:
     """Insert new workloads, in the order of their ids, so that racing batches do not deadlock.
 
     Returns those that this transaction created. The others were there already, or have been committed since by the
@@ -352,9 +351,7 @@ def _created(pk: int, item: Prepared, values: dict[str, Any], ancestry: Ancestry
     )
 
 
-def _instance(
-    tx: Transaction, pk: int, item: Prepared, values: dict[str, Any], standing: dict[str, Any]
-) -> Workload:
+def _instance(tx: Transaction, pk: int, item: Prepared, values: dict[str, Any], standing: dict[str, Any]) -> Workload:
     workload = Workload(
         **{"id": pk, "admitted_id": pk} | values | standing | {"input": canonical.parse(item.input_text)}
     )

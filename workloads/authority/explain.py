@@ -171,5 +171,3 @@ def _pass(tx: Transaction, snapshot: Snapshot) -> list[Blocker]:
             details={"since": None if last is None else iso(last)},
         )
     ]
-
-

@@ -77,4 +77,6 @@ def check_grant(request: AdmissionRequest, now: dt.datetime) -> None:
 
 
 def _refusal(message: str, reason: str) -> WorkloadError:
-    return WorkloadError(WORKLOAD_GRANT_INVALID, f"The grant is not valid for this request. {message}", {"reason": reason})
+    return WorkloadError(
+        WORKLOAD_GRANT_INVALID, f"The grant is not valid for this request. {message}", {"reason": reason}
+    )

@@ -256,9 +256,7 @@ def peek_queued(
     return heads
 
 
-def _in_queue(
-    tx: Transaction, lane_id: int, without: Collection[int], as_of: dt.datetime
-) -> tuple[str, list[Any]]:
+def _in_queue(tx: Transaction, lane_id: int, without: Collection[int], as_of: dt.datetime) -> tuple[str, list[Any]]:
     # What is past a deadline is passed over: for queued work due_at is that very deadline.
     instant = tx.connection.ops.adapt_datetimefield_value(as_of)
     where = "w.queued_lane_id = %s AND w.next_attempt_at <= %s AND (w.due_at IS NULL OR w.due_at > %s)"
@@ -324,7 +322,12 @@ def not_found() -> WorkloadError:
 
 def is_findable(workload_id: object) -> bool:
     """Tell whether a value can name a workload at all, so that no database is asked for what it can't compare."""
-    return isinstance(workload_id, str) and 0 < len(workload_id) <= 64 and workload_id.isascii() and "\0" not in workload_id
+    return (
+        isinstance(workload_id, str)
+        and 0 < len(workload_id) <= 64
+        and workload_id.isascii()
+        and "\0" not in workload_id
+    )
 
 
 def lock_workload(tx: Transaction, workload_id: object) -> Snapshot:

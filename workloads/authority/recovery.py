@@ -18,7 +18,8 @@ from workloads.authority.dependencies import look_again
 from workloads.authority.records import Transaction, alias, draw, lock_workloads, transact
 from workloads.authority.writes import insert, write, write_derived
 from workloads.contract import PassReport
-from workloads.lifecycle import arguments, deadlines, recovery as rules
+from workloads.lifecycle import arguments, deadlines
+from workloads.lifecycle import recovery as rules
 from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot, Standing
 from workloads.models import Admitted, Dependency, PassRun, Workload
@@ -66,7 +67,9 @@ class Sweep:
             page = list(rows.order_by("due_at", "admitted_id").values_list("due_at", "admitted_id")[:BATCH])
             if page:
                 yield [pk for _, pk in page]
-                after = page[-1]
+                due_at, pk = page[-1]
+                assert due_at is not None
+                after = (due_at, pk)
             if len(page) < BATCH:
                 return
 
@@ -129,9 +132,7 @@ def _recover(tx: Transaction, snapshot: Snapshot) -> Decision | None:
 def _give_up(tx: Transaction, snapshot: Snapshot) -> Decision | None:
     if snapshot.dependency_standing is not Standing.UNMEETABLE:
         return None
-    unmeetable = Dependency.objects.using(tx.alias).filter(
-        dependent=snapshot.pk, standing=str(Standing.UNMEETABLE)
-    )
+    unmeetable = Dependency.objects.using(tx.alias).filter(dependent=snapshot.pk, standing=str(Standing.UNMEETABLE))
     first = unmeetable.order_by("depends_on").values_list("depends_on", flat=True)[0]
     return rules.give_up_on_dependency(snapshot, tx.now, dependency=first)
 
@@ -217,5 +218,3 @@ def _note(now: dt.datetime | None) -> None:
             insert(tx, PassRun, [{"id": 1, "ran_at": tx.now}], unless="id")
 
     transact(work, now=now)
-
-

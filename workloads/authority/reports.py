@@ -24,7 +24,8 @@ from workloads.authority.writes import insert, write
 from workloads.contract import CompletionReport, Effect, FailureOutcome, Fence, ResultRecord
 from workloads.errors import WORKLOAD_TOO_LARGE, WorkloadError, invalid
 from workloads.fields import CanonicalText
-from workloads.lifecycle import arguments, canonical, reports as rules, secrets
+from workloads.lifecycle import arguments, canonical, secrets
+from workloads.lifecycle import reports as rules
 from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot
 from workloads.models import Result, Tombstone
@@ -206,7 +207,8 @@ def _stored(tx: Transaction, keys: Iterable[uuid.UUID]) -> dict[uuid.UUID, Resul
     wanted = list(keys)
     found: dict[uuid.UUID, Result | Tombstone] = {}
     for tombstone in Tombstone.objects.using(tx.alias).filter(result_key__in=wanted):
-        found[tombstone.result_key] = tombstone
+        if tombstone.result_key is not None:
+            found[tombstone.result_key] = tombstone
     for row in Result.objects.using(tx.alias).filter(result_key__in=wanted).select_related("record__admitted"):
         found[row.result_key] = row
     return found

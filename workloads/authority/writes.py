@@ -260,9 +260,7 @@ def follow(tx: Transaction, decisions: Sequence[Decision]) -> None:
     The dependents' rows are locked before their dependencies' standings are written: a pass that looks again at one of
     them holds that lock too.
     """
-    moved = {
-        d.after.workload_id: d.after for d in decisions if changes_a_standing(d.before.state, d.after.state)
-    }
+    moved = {d.after.workload_id: d.after for d in decisions if changes_a_standing(d.before.state, d.after.state)}
     if not moved:
         return
     found = (
@@ -304,6 +302,4 @@ def refresh(tx: Transaction, locked: Iterable[Snapshot], now: dt.datetime) -> No
         rows = Dependency.objects.using(tx.alias).filter(dependent__in=[s.pk for s in part])
         for dependent, standing in rows.values_list("dependent_id", "standing"):
             together.setdefault(dependent, set()).add(standing)
-        write_derived(
-            tx, [replace(s, dependency_standing=worst(together.get(s.pk, ()))) for s in part], now
-        )
+        write_derived(tx, [replace(s, dependency_standing=worst(together.get(s.pk, ()))) for s in part], now)

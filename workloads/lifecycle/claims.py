@@ -144,9 +144,7 @@ def check_fence(snapshot: Snapshot, fence: Fence, now: dt.datetime, *, late_is_a
         raise WorkloadError(WORKLOAD_CLAIM_INVALID, "This is not the fence of the current claim.")
     late = current.expires_at <= now
     if late and not late_is_accepted:
-        raise WorkloadError(
-            WORKLOAD_LEASE_EXPIRED, "The lease is over.", {"expires_at": iso(current.expires_at)}
-        )
+        raise WorkloadError(WORKLOAD_LEASE_EXPIRED, "The lease is over.", {"expires_at": iso(current.expires_at)})
     return late
 
 
@@ -231,9 +229,7 @@ def checkpoint(
     if known is not None:
         if known == state_text:
             return None
-        raise WorkloadError(
-            WORKLOAD_CHECKPOINT_CONFLICT, "This attempt has saved another state under this key."
-        )
+        raise WorkloadError(WORKLOAD_CHECKPOINT_CONFLICT, "This attempt has saved another state under this key.")
     if snapshot.state not in STARTED:
         raise denied(snapshot.state, S.CHECKPOINTED)
     if snapshot.checkpoint_count >= limit:
@@ -246,9 +242,7 @@ def checkpoint(
     assert claim is not None
     draft = Draft(snapshot, now)
     draft.set(checkpoint_count=snapshot.checkpoint_count + 1)
-    draft.move(
-        S.CHECKPOINTED, actor=claim.worker_id, attempt_id=claim.attempt_id, checkpoint_id=checkpoint_id
-    )
+    draft.move(S.CHECKPOINTED, actor=claim.worker_id, attempt_id=claim.attempt_id, checkpoint_id=checkpoint_id)
     return draft.decide()
 
 

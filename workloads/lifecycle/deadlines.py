@@ -65,9 +65,7 @@ def passed(snapshot: Snapshot, now: dt.datetime) -> tuple[str, dt.datetime] | No
 
 def refusal(name: str, at: dt.datetime) -> WorkloadError:
     """Return what a call is told that came after a deadline."""
-    return WorkloadError(
-        WORKLOAD_TIMED_OUT, f"The {name} deadline passed.", {"deadline": name, "deadline_at": iso(at)}
-    )
+    return WorkloadError(WORKLOAD_TIMED_OUT, f"The {name} deadline passed.", {"deadline": name, "deadline_at": iso(at)})
 
 
 def enforce(snapshot: Snapshot, now: dt.datetime, *, draw: float) -> Decision | None:

@@ -117,9 +117,7 @@ class Draft:
                 evidence=evidence,
             )
         )
-        self.set(
-            state=to, event_count=self.after.event_count + 1, finished_at=self.now if to in RESTING else None
-        )
+        self.set(state=to, event_count=self.after.event_count + 1, finished_at=self.now if to in RESTING else None)
 
     def close_attempt(self, status: AttemptStatus, *, by: str, **outcome: Any) -> None:
         """End the open attempt and drop the current claim."""

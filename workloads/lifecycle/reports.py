@@ -141,9 +141,7 @@ def fail(
         decision = dead_letter(draft, "attempt_budget_exhausted", actor=ACTOR)
     else:
         decision = retry(draft, actor=ACTOR, draw=draw, retry_after_ms=retry_after_ms)
-    outcome = FailureOutcome(
-        state=draft.after.state, decision=decision, next_attempt_at=draft.after.next_attempt_at
-    )
+    outcome = FailureOutcome(state=draft.after.state, decision=decision, next_attempt_at=draft.after.next_attempt_at)
     draft.close_attempt(
         AttemptStatus.FAILED,
         by="worker",

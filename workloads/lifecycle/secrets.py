@@ -307,7 +307,7 @@ _RULES: Final = (
     _Rule(
         "basic",
         ("basic",),
-        re.compile(r"\b(?ai:basic)[\s:=]+[\"']?(?=([A-Za-z0-9+/_-]{4,}={0,2}))"),
+        re.compile(r"\b(?ai:basic)[\s:=]+[\"']?(?=([A-Za-z0-9+/_-]{3,}={0,2}))"),
         _is_basic,
         any_case=True,
     ),

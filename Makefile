@@ -1,0 +1,41 @@
+# A fresh machine needs python3 (3.11 or later) and make. PYTHON picks another Python, VENV another environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# For tests/run.py; `make test TEST_ARGS=--help` lists them.
+TEST_ARGS ?=
+
+.PHONY: demo test test-long lint format bench clean
+
+# Real files, two workers, one of them killed. DIR=… picks the folder; DEMO_EXIT=1 ends instead of serving the admin.
+demo: $(READY)
+	DIR="$(DIR)" $(BIN)/python -m project.demo
+
+# Every check, and the suite on each database that answers.
+test: $(READY)
+	$(BIN)/python tests/run.py $(TEST_ARGS)
+
+test-long: $(READY)
+	$(BIN)/python tests/run.py --long $(TEST_ARGS)
+
+lint: $(READY)
+	$(BIN)/python tests/run.py --checks-only
+
+format: $(READY)
+	$(BIN)/python -m ruff format .
+	$(BIN)/python -m ruff check --fix .
+
+# BENCH_ARGS=… are the script's: see bench/README.md.
+bench: $(READY)
+	$(BIN)/python bench/schema.py $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV) .reports .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed: make PYTHON=…"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements.txt
+	@touch $@

@@ -1,0 +1,1 @@
+"""A real site that uses the app."""

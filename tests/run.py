@@ -1,0 +1,260 @@
+"""Runs every check and the whole suite on each database that answers, and says at the end what ran and what did not.
+
+`make test` calls it. It needs nothing but the packages of requirements.txt; MariaDB's client is installed on the way
+if the server answers. Exit 1 if anything failed. With WORKLOADS_REQUIRE_SERVICES=1 a database that does not answer is
+a failure too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / ".reports"
+ACCEPTANCE = ROOT.parent / "shared" / "acceptance"
+PYTHON = sys.executable
+SUFFIX = os.environ.get("TEST_DB_SUFFIX", f"_py{sys.version_info.major}{sys.version_info.minor}")
+SERVICES_ARE_REQUIRED = os.environ.get("WORKLOADS_REQUIRE_SERVICES", "") not in {"", "0"}
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database that the suite can run on. `variable` names the environment variable that moves it elsewhere."""
+
+    name: str
+    title: str
+    default_url: str
+    variable: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return os.environ.get(self.variable or "", "") or self.default_url
+
+
+DATABASES = [
+    Database("sqlite", "SQLite", f"sqlite:///{ROOT / 'test_site.sqlite3'}"),
+    Database("postgresql", "PostgreSQL", "postgres://postgres@127.0.0.1:5432/postgres", "WORKLOADS_TEST_POSTGRES_URL"),
+    Database("mariadb", "MariaDB", "mysql://root@127.0.0.1:3306/test", "WORKLOADS_TEST_MARIADB_URL"),
+]
+
+CHECKS = {
+    "Formatting (ruff)": [PYTHON, "-m", "ruff", "format", "--check", "."],
+    "Lint (ruff)": [PYTHON, "-m", "ruff", "check", "."],
+    "Types (mypy)": [PYTHON, "-m", "mypy"],
+    "Import rules (import-linter)": [str(Path(PYTHON).with_name("lint-imports")), "--no-logo"],
+    "Migrations are complete": [PYTHON, "manage.py", "makemigrations", "--check", "--dry-run"],
+    "System checks": [PYTHON, "manage.py", "check", "--fail-level", "WARNING"],
+}
+
+
+@dataclass
+class Tally:
+    """What came of the steps so far."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Count another's steps in."""
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+class Run:
+    """One run: prints a heading before and a time after each step, and gathers the lines of the summary."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.tally = Tally()
+        self.lines: list[str] = []
+
+    def step(self, title: str, command: list[str], **environment: str) -> int:
+        """Run a command, its output shown as it comes, and return its exit code."""
+        print(f"\n=== {title}", flush=True)
+        started = time.monotonic()
+        code = subprocess.run(command, cwd=ROOT, env=os.environ | environment).returncode
+        print(f"--- {title}: {'ok' if code == 0 else f'FAILED (exit {code})'}, {_since(started)}", flush=True)
+        return code
+
+    def check(self, title: str, command: list[str], **environment: str) -> None:
+        """Run a command that counts as one test."""
+        ok = self.step(title, command, **environment) == 0
+        self.tally.add(Tally(passed=1) if ok else Tally(failed=1))
+        if not ok:
+            self.lines.append(f"{title}: FAILED")
+
+    def package(self) -> None:
+        """Build the wheel from a copy of the tree, and compare what it ships with what stands in `workloads/`."""
+        title = "The package ships all of its files"
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, "tree")
+            copy.mkdir()
+            shutil.copytree(ROOT / "workloads", copy / "workloads", ignore=shutil.ignore_patterns("__pycache__"))
+            for path in (ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")):
+                if path.exists():
+                    shutil.copy(path, copy)
+            wanted = {str(path.relative_to(copy)) for path in (copy / "workloads").rglob("*") if path.is_file()}
+            command = [PYTHON, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+            code = self.step(title, [*command, "--no-build-isolation", "--wheel-dir", folder, str(copy)])
+            shipped = {name for wheel in Path(folder).glob("*.whl") for name in zipfile.ZipFile(wheel).namelist()}
+        missing = sorted(wanted - shipped)
+        if code or missing:
+            self.tally.add(Tally(failed=1))
+            self.lines.append(f"{title}: FAILED {', '.join(missing)}".rstrip())
+        else:
+            self.tally.add(Tally(passed=1))
+
+    def suite(self, database: Database) -> None:
+        """Run the suite, and the acceptance tests where they are, on one database; or say why not."""
+        if reason := _why_not(database):
+            if SERVICES_ARE_REQUIRED:
+                self.tally.add(Tally(failed=1))
+            self.lines.append(f"{database.title}: {'FAILED, ' if SERVICES_ARE_REQUIRED else ''}not run. {reason}")
+            return
+        started = time.monotonic()
+        environment = {"DATABASE_URL": database.url, "TEST_DB_SUFFIX": SUFFIX}
+        self.check(
+            f"System checks on {database.title}",
+            [PYTHON, "manage.py", "check", "--database", "default", "--fail-level", "WARNING"],
+            **environment,
+        )
+        selected = ["-m", ""] if self.options.long else []
+        if self.options.long:
+            environment.setdefault("HYPOTHESIS_PROFILE", "long")
+        told = self.tests(f"Tests on {database.title}", [*selected, *self.options.pytest], environment)
+        if ACCEPTANCE.is_dir() and not self.options.pytest:
+            arguments = ["-c", "pyproject.toml", str(ACCEPTANCE)]
+            accepted = self.tests(f"Acceptance tests on {database.title}", arguments, environment)
+            if accepted.skipped:
+                accepted.failed += accepted.skipped
+                self.lines.append(f"Acceptance tests on {database.title}: FAILED, {accepted.skipped} skipped")
+                accepted.skipped = 0
+            told.add(accepted)
+        self.tally.add(told)
+        self.lines.append(f"{database.title}: {told}, {_since(started)}")
+
+    def tests(self, title: str, arguments: list[str], environment: dict[str, str]) -> Tally:
+        """Run pytest and return what it counted. A run that ends badly has at least one failure."""
+        for path in ROOT.glob(f"test_db{SUFFIX}.sqlite3*"):
+            path.unlink()
+        report = REPORTS / f"{title.replace(' ', '-').lower()}.xml"
+        runner = [PYTHON, "-m"] + ([] if self.options.no_coverage else ["coverage", "run", "-m"])
+        environment = environment | {"COVERAGE_FILE": str(REPORTS / "coverage")}
+        code = self.step(title, [*runner, "pytest", "-q", f"--junitxml={report}", *arguments], **environment)
+        told = _read(report)
+        if code and not told.failed:
+            told.failed = 1
+        return told
+
+    def coverage(self) -> None:
+        """Show which lines and branches no suite reached."""
+        environment = {"COVERAGE_FILE": str(REPORTS / "coverage")}
+        if any(REPORTS.glob("coverage.*")):
+            self.step("Coverage, all databases together", [PYTHON, "-m", "coverage", "combine", "-q"], **environment)
+            self.step("Coverage report", [PYTHON, "-m", "coverage", "report"], **environment)
+
+
+def _why_not(database: Database) -> str | None:
+    """Return why the suite cannot run on this database, and what would help; None if it can."""
+    if database.name == "sqlite":
+        return None
+    address = urlsplit(database.url)
+    port = address.port or {"postgresql": 5432, "mariadb": 3306}[database.name]
+    remedy = f"Start {database.title} there, or name another server in {database.variable}."
+    if address.hostname:
+        try:
+            socket.create_connection((address.hostname, port), 3).close()
+        except OSError:
+            return f"Nothing answers at {address.hostname}:{port}. {remedy}"
+    if database.name == "mariadb" and importlib.util.find_spec("MySQLdb") is None:
+        print("\n=== Installing MariaDB's client", flush=True)
+        command = [PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "-r"]
+        if subprocess.run([*command, "requirements-mariadb.txt"], cwd=ROOT).returncode:
+            return (
+                "mysqlclient does not build: install a C compiler, pkg-config and MariaDB's headers "
+                "(on Debian: gcc pkg-config libmariadb-dev)."
+            )
+    code = "import django; django.setup(); from django.db import connection; connection.ensure_connection()"
+    environment = os.environ | {"DATABASE_URL": database.url, "DJANGO_SETTINGS_MODULE": "project.settings"}
+    tried = subprocess.run([PYTHON, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    if tried.returncode:
+        told = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return f"It does not let us in ({told}). {remedy}"
+    return None
+
+
+def _read(report: Path) -> Tally:
+    if not report.exists():
+        return Tally(failed=1)
+    told = Tally()
+    for suite in ElementTree.parse(report).iter("testsuite"):
+        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped = int(suite.get("skipped", 0))
+        told.add(Tally(int(suite.get("tests", 0)) - failed - skipped, failed, skipped))
+    return told
+
+
+def _since(started: float) -> str:
+    return f"{time.monotonic() - started:.0f} s"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [database.name for database in DATABASES]
+    parser.add_argument("--databases", default=",".join(names), help="some of " + ", ".join(names))
+    parser.add_argument("--no-checks", action="store_true", help="leave out formatting, lint, types, rules, package")
+    parser.add_argument("--checks-only", action="store_true", help="run no tests")
+    parser.add_argument("--no-coverage", action="store_true", help="do not measure coverage")
+    parser.add_argument("--long", action="store_true", help="run the tests that take minutes as well")
+    parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --; the acceptance tests are left out")
+    options = parser.parse_args()
+    options.databases = [name for name in options.databases.split(",") if name]
+    if unknown := set(options.databases) - set(names):
+        parser.error(f"no such database: {', '.join(sorted(unknown))}")
+    return options
+
+
+def main() -> int:
+    """Run what the options ask for; return 0 if nothing failed."""
+    started = time.monotonic()
+    run = Run(_options())
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    REPORTS.mkdir()
+    if not run.options.no_checks:
+        for title, command in CHECKS.items():
+            run.check(title, command)
+        run.package()
+    if not run.options.checks_only:
+        for database in DATABASES:
+            if database.name in run.options.databases:
+                run.suite(database)
+        run.coverage()
+    import django
+
+    print(f"\n=== Summary: Python {sys.version.split()[0]}, Django {django.__version__}, {_since(started)}")
+    print("\n".join(run.lines))
+    print(run.tally, flush=True)
+    return 1 if run.tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""The worker: runs the site's handlers on work that it claims from the authority.
+
+A handler is a function registered for a definition; `docs/worker.md` tells the story. The modules, from the bottom:
+`lease` (what this computer knows of a claim), `calls` (asking a database that may go away), `failures` (what an
+exception means), `attempt` (what a handler is given), `registry`, `heartbeats`, `reports` (one attempt), `loop` (all).
+"""
+
+from workloads.worker.attempt import Attempt
+from workloads.worker.failures import WorkloadFailure, register_failure_kind
+from workloads.worker.lease import Cancelled, LeaseLost, Released, Stopped
+from workloads.worker.loop import Summary, Worker
+from workloads.worker.registry import handler
+
+__all__ = [
+    "Attempt",
+    "Cancelled",
+    "LeaseLost",
+    "Released",
+    "Stopped",
+    "Summary",
+    "Worker",
+    "WorkloadFailure",
+    "handler",
+    "register_failure_kind",
+]

@@ -1,0 +1,133 @@
+"""The heartbeats: one thread, on its own connection, keeps the leases of everything that runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from django.db import Error, connections
+
+from workloads import authority
+from workloads.contract import Claim
+from workloads.errors import WorkloadError
+from workloads.worker.calls import Link, bounded, drop_connection, own_connection, pause_s
+from workloads.worker.lease import Lease, monotonic
+
+logger = logging.getLogger("workloads.worker")
+
+BEATS_A_LEASE: Final = 3
+ITEMS_A_CALL: Final = 200
+
+
+class Heartbeats(threading.Thread):
+    """Extends each lease at least three times in its length, and passes on what the authority answers.
+
+    A handler that keeps the processor busy does not stop it (but for code that never lets go of the interpreter), and
+    no wait on the database lasts longer than the time between two beats.
+    """
+
+    def __init__(self, *, lease_ms: int, link: Link) -> None:
+        super().__init__(name="workloads-heartbeats", daemon=True)
+        self._lease_ms = lease_ms
+        self._link = link
+        self._guard = threading.Lock()
+        self._leases: set[Lease] = set()
+        self._told_lost: set[Lease] = set()
+        self._wake = threading.Event()
+        self._is_over = False
+
+    def add(self, lease: Lease) -> None:
+        """Keep this lease from now on."""
+        with self._guard:
+            self._leases.add(lease)
+        self._wake.set()
+
+    def remove(self, lease: Lease) -> None:
+        """Keep this lease no longer."""
+        with self._guard:
+            self._leases.discard(lease)
+            self._told_lost.discard(lease)
+
+    def end(self) -> None:
+        """Let the thread end after the beat that it is at."""
+        self._is_over = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Beat until `end`."""
+        failures = 0
+        last = monotonic()
+        own_connection(bound_s=self._every_s())
+        while True:
+            rest = self._every_s() if failures == 0 else min(self._every_s(), pause_s(failures))
+            due = last + rest
+            # A new lease may ask for earlier beats than those before it, so the rest is reckoned anew when woken.
+            while not self._is_over and (left := due - monotonic()) > 0:
+                if self._wake.wait(left):
+                    self._wake.clear()
+                    due = min(due, last + self._every_s())
+            if self._is_over:
+                break
+            last = monotonic()
+            failures = 0 if self._beat() else failures + 1
+        connections.close_all()
+
+    def _every_s(self) -> float:
+        with self._guard:
+            shortest = min((lease.beat_every_ms for lease in self._leases), default=self._lease_ms // BEATS_A_LEASE)
+        return max(1, min(shortest, self._lease_ms // BEATS_A_LEASE)) / 1000
+
+    def _beat(self) -> bool:
+        """Extend the leases that are not lost; return whether the database answered."""
+        with self._guard:
+            leases = list(self._leases)
+        held = []
+        for lease in leases:
+            reason = lease.lost
+            if reason is None:
+                held.append(lease)
+            else:
+                self._tell(lease, reason)
+        for start in range(0, len(held), ITEMS_A_CALL):
+            part = held[start : start + ITEMS_A_CALL]
+            # Twice: a connection that the server has ended while it was idle is no loss of the database.
+            if not self._extend(part, is_last=False) and not self._extend(part, is_last=True):
+                return False
+        return True
+
+    def _extend(self, leases: list[Lease], *, is_last: bool) -> bool:
+        asked_at = monotonic()
+        try:
+            with bounded(self._every_s()):
+                answers = authority.heartbeat_many([(lease.fence, self._lease_ms) for lease in leases])
+        except (Error, WorkloadError) as error:
+            drop_connection()
+            if is_last:
+                self._link.lost(error)
+            return False
+        except Exception:
+            logger.exception("The heartbeat failed.")
+            drop_connection()
+            return False
+        self._link.answers()
+        for lease, answer in zip(leases, answers, strict=True):
+            if isinstance(answer, Claim):
+                lease.renew(answer, asked_at=asked_at)
+            else:
+                lease.lose(str(answer))
+                self._tell(lease, str(answer))
+        return True
+
+    def _tell(self, lease: Lease, reason: str) -> None:
+        with self._guard:
+            if lease in self._told_lost or lease not in self._leases:
+                return
+            self._told_lost.add(lease)
+        logger.warning("%s: attempt %s is lost: %s", lease.claim.workload_id, lease.claim.attempt_number, reason)
+
+
+def beat_every_ms(lease_ms: int, heartbeat_ms: int | None) -> int:
+    """Return how often work must beat: three times in a lease, and in its heartbeat deadline if it has one."""
+    shortest = lease_ms if heartbeat_ms is None else min(lease_ms, heartbeat_ms)
+    return max(1, shortest // BEATS_A_LEASE)

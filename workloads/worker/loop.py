@@ -1,0 +1,291 @@
+"""The worker: it asks for as much work as it has room for, runs it in threads, and gives back what it can't end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import random
+import secrets
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.db import Error, connections
+
+from workloads import authority
+from workloads.contract import Claim
+from workloads.models import Workload
+from workloads.worker.calls import Link, Unanswered, alias, drop_connection, own_connection, until_answered
+from workloads.worker.heartbeats import Heartbeats, beat_every_ms
+from workloads.worker.lease import Lease, monotonic
+from workloads.worker.registry import Registry, handlers as site_handlers
+from workloads.worker.reports import STOPPED, Ending, Reporter
+
+logger = logging.getLogger("workloads.worker")
+
+NOTICE_S: Final = 2.0
+"""How long bodies that have been told to stop are waited for, before their work is released over their heads."""
+LAST_WORDS_S: Final = 10.0
+"""How long a stopping worker tries to be heard by a database that does not answer."""
+STOP: Final = "stop"
+FREED: Final = "freed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """What a worker did: attempts by ending, and how many handlers it left running when it ended."""
+
+    endings: Counter[Ending] = field(default_factory=Counter)
+    abandoned: int = 0
+
+
+class Worker:
+    """Runs the site's handlers. `run` returns when `stop` was called, or, with `drain`, when there is nothing to do.
+
+    `definitions` (`id` or `id@revision`) and `capabilities` are what it offers; None is those of all handlers. Each
+    claim is leased for `lease_ms` and kept by heartbeats. It asks for work when a handler ends, and else about every
+    `poll_ms`. Once stopped it waits `grace_ms` for what runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        concurrency: int = 1,
+        definitions: Iterable[str] | None = None,
+        capabilities: Iterable[str] | None = None,
+        lease_ms: int = 60_000,
+        tenant_id: str | None = None,
+        application_id: str | None = None,
+        poll_ms: int = 1_000,
+        grace_ms: int = 30_000,
+        drain: bool = False,
+        worker_id: str | None = None,
+        handlers: Registry = site_handlers,
+    ) -> None:
+        bounds: tuple[tuple[str, Any, int], ...] = (
+            ("concurrency", concurrency, 1),
+            ("lease_ms", lease_ms, 3),
+            ("poll_ms", poll_ms, 1),
+            ("grace_ms", grace_ms, 0),
+        )
+        for name, value, least in bounds:
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}")
+        self.concurrency = concurrency
+        self.definitions = sorted(handlers.selectors() if definitions is None else set(definitions))
+        self.capabilities = handlers.capabilities() if capabilities is None else frozenset(capabilities)
+        self.lease_ms = lease_ms
+        self.tenant_id = tenant_id
+        self.application_id = application_id
+        self.poll_ms = poll_ms
+        self.grace_ms = grace_ms
+        self.drain = drain
+        self.worker_id = worker_id or make_worker_id()
+        self._link = Link()
+        self._ended = threading.Event()
+        self._reporter = Reporter(handlers=handlers, link=self._link, ended=self._ended)
+        self._heartbeats = Heartbeats(lease_ms=lease_ms, link=self._link)
+        self._work: queue.SimpleQueue[Lease | None] = queue.SimpleQueue()
+        # A SimpleQueue may be put to by a signal's handler in the middle of a get; an Event may not be set so.
+        self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._stops = 0
+        self._guard = threading.Lock()
+        self._running: set[Lease] = set()
+        self._endings: Counter[Ending] = Counter()
+        self._must_rest = False
+
+    @property
+    def is_stopping(self) -> bool:
+        """Tell whether `stop` was called."""
+        return self._stops > 0
+
+    def stop(self) -> None:
+        """Claim no more, and end when what runs has ended or the grace period is over; said twice, at once.
+
+        May be called from any thread and from a signal's handler.
+        """
+        self._stops += 1
+        self._news.put(STOP)
+
+    def run(self) -> Summary:
+        """Claim and run work until stopped or drained."""
+        own_connection()
+        slots = [
+            threading.Thread(target=self._slot, name=f"workloads-slot-{number}", daemon=True)
+            for number in range(1, self.concurrency + 1)
+        ]
+        for thread in (self._heartbeats, *slots):
+            thread.start()
+        logger.info("%s: claims %s", self.worker_id, ", ".join(self.definitions) or "nothing")
+        try:
+            self._loop()
+        finally:
+            try:
+                self._wind_up()
+            finally:
+                self._ended.set()
+                self._heartbeats.end()
+                for _ in slots:
+                    self._work.put(None)
+        busy = self._count()
+        if not busy:
+            for thread in slots:
+                thread.join(timeout=NOTICE_S)
+        self._heartbeats.join(timeout=NOTICE_S)
+        connections[alias()].close()
+        with self._guard:
+            endings = Counter(self._endings)
+        logger.info("%s: ended; %s", self.worker_id, _say(endings, busy))
+        return Summary(endings=endings, abandoned=busy)
+
+    def _count(self) -> int:
+        with self._guard:
+            return len(self._running)
+
+    def _loop(self) -> None:
+        while not self._stops:
+            if self._must_rest:
+                self._must_rest = False
+                self._wait_until(lambda: False, self._poll_s())
+                continue
+            free = self.concurrency - self._count()
+            if free <= 0:
+                self._rest(None)
+                continue
+            claims = self._claim(free)
+            for lease in claims:
+                self._begin(lease)
+            if self.drain and not claims and free == self.concurrency:
+                return
+            if len(claims) < free:
+                self._rest(self._poll_s())
+
+    def _poll_s(self) -> float:
+        return self.poll_ms / 1000 * random.uniform(0.75, 1.25)
+
+    def _rest(self, seconds: float | None) -> None:
+        """Wait for news, at most so many seconds. Older news is all one."""
+        try:
+            self._news.get(timeout=seconds)
+            while True:
+                self._news.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _claim(self, limit: int) -> list[Lease]:
+        """Claim up to `limit` workloads, started at once. A lost answer is asked for again under the same request."""
+        request_id = secrets.token_hex(16)
+        asked_at = monotonic()
+
+        def ask() -> list[Claim]:
+            nonlocal asked_at
+            asked_at = monotonic()
+            return authority.claim_next(
+                worker_id=self.worker_id,
+                capabilities=self.capabilities,
+                lease_ms=self.lease_ms,
+                limit=limit,
+                tenant_id=self.tenant_id,
+                application_id=self.application_id,
+                definitions=self.definitions,
+                start=True,
+                request_id=request_id,
+            )
+
+        try:
+            claims = until_answered(ask, link=self._link, wait=self._rest, give_up=lambda: self._stops > 0)
+        except Unanswered as error:
+            if not self._stops:
+                logger.error("Work could not be claimed: %s", error)
+            return []
+        every = self._beats(claims)
+        return [Lease(c, asked_at=asked_at, beat_every_ms=every[c.workload_id]) for c in claims]
+
+    def _beats(self, claims: list[Claim]) -> dict[str, int]:
+        """Return how often each workload must beat. Its own heartbeat deadline may be shorter than the lease."""
+        every = {claim.workload_id: beat_every_ms(self.lease_ms, None) for claim in claims}
+        try:
+            rows = Workload.objects.using(alias()).filter(workload_id__in=every) if every else Workload.objects.none()
+            timeouts: Any
+            for workload_id, timeouts in rows.values_list("workload_id", "timeouts"):
+                every[workload_id] = beat_every_ms(self.lease_ms, timeouts.heartbeat_ms)
+        except Error:
+            drop_connection()
+        return every
+
+    def _begin(self, lease: Lease) -> None:
+        with self._guard:
+            self._running.add(lease)
+        self._heartbeats.add(lease)
+        self._work.put(lease)
+
+    def _slot(self) -> None:
+        """Run what is handed over, one after another, until there is no more."""
+        own_connection()
+        while (lease := self._work.get()) is not None:
+            ending = self._reporter.run(lease)
+            self._heartbeats.remove(lease)
+            if ending is Ending.UNKNOWN_DEFINITION:
+                # It is the first in the queue again: whoever knows it may be quicker.
+                self._must_rest = True
+            with self._guard:
+                self._running.discard(lease)
+                if ending is not None:
+                    self._endings[ending] += 1
+            self._news.put(FREED)
+        connections.close_all()
+
+    def _wind_up(self) -> None:
+        """Wait for what runs, then tell it to stop, then release what does not."""
+        self._wait_until(lambda: not self._count(), self.grace_ms / 1000, stops=2)
+        with self._guard:
+            left = list(self._running)
+        if not left:
+            return
+        for lease in left:
+            lease.stop()
+        logger.info("%s: the grace period is over; %d to be released", self.worker_id, len(left))
+        self._wait_until(lambda: not self._count(), NOTICE_S, stops=2)
+        # If the database does not answer in time, the leases say the rest.
+        last_words = threading.Timer(LAST_WORDS_S, self._ended.set)
+        last_words.daemon = True
+        last_words.start()
+        with self._guard:
+            left = list(self._running)
+        stuck = {lease for lease in left if lease.give_back()}
+        for lease in stuck:
+            # By this thread, since its own is still in the handler; what that reports later, the fence refuses.
+            self._heartbeats.remove(lease)
+            ending = self._reporter.release(lease, STOPPED)
+            with self._guard:
+                self._endings[ending] += 1
+        # The handlers of the others have ended; only their reports are outstanding.
+        self._wait_until(lambda: self._ended.is_set() or self._are_within(stuck), LAST_WORDS_S, stops=3)
+        last_words.cancel()
+
+    def _are_within(self, leases: set[Lease]) -> bool:
+        with self._guard:
+            return self._running <= leases
+
+    def _wait_until(self, holds: Callable[[], bool], seconds: float, *, stops: int = 1) -> None:
+        """Wait until something holds, at most so many seconds, and only until `stop` was called so many times."""
+        until = monotonic() + seconds
+        while self._stops < stops and not holds() and (left := until - monotonic()) > 0:
+            self._rest(left)
+
+
+def make_worker_id() -> str:
+    """Return a new worker's id: the host, the process, and chance."""
+    host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "-._")[:100] or "host"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _say(endings: Counter[Ending], abandoned: int) -> str:
+    parts = [f"{ending}: {count}" for ending, count in sorted(endings.items())]
+    if abandoned:
+        parts.append(f"left running: {abandoned}")
+    return ", ".join(parts) or "nothing was done"

@@ -1,0 +1,206 @@
+"""One attempt from its claim to its report: the handler is run once, and what came of it is said until it is heard."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from django.db import reset_queries
+
+from workloads import authority
+from workloads.contract import Effect, ExecutionContext
+from workloads.errors import WORKLOAD_TRANSITION_DENIED, WorkloadError
+from workloads.worker.attempt import Attempt
+from workloads.worker.calls import Link, Unanswered, tidy_connections, until_answered
+from workloads.worker.failures import (
+    CAPABILITY_MISSING,
+    Failure,
+    WorkloadFailure,
+    check_output,
+    describe,
+    output_failure,
+    presentable,
+    refusal_kind,
+)
+from workloads.worker.lease import Cancelled, Lease, LeaseLost, Released
+from workloads.worker.registry import Registration, Registry
+
+T = TypeVar("T")
+
+STOPPED: Final = "the worker was stopped"
+
+logger = logging.getLogger("workloads.worker")
+
+
+class Ending(enum.StrEnum):
+    """How an attempt ended, as this worker knows it."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    RELEASED = "released"
+    UNKNOWN_DEFINITION = "unknown definition"
+    LOST = "lost"
+
+
+class Reporter:
+    """Runs attempts and reports them. `ended` is set when the worker ends and nothing more is to be repeated."""
+
+    def __init__(self, *, handlers: Registry, link: Link, ended: threading.Event) -> None:
+        self._handlers = handlers
+        self._link = link
+        self._ended = ended
+
+    def run(self, lease: Lease) -> Ending | None:
+        """Run one claimed and started workload to its ending. Never raises, whatever the handler does.
+
+        None: the stopping worker gave the work back while the handler was running.
+        """
+        try:
+            ending = self._run(lease)
+        except Exception:
+            logger.exception("%s: attempt %s was left.", lease.claim.workload_id, lease.claim.attempt_number)
+            ending = Ending.LOST
+        logger.debug("%s: attempt %s %s", lease.claim.workload_id, lease.claim.attempt_number, ending)
+        return ending
+
+    def _run(self, lease: Lease) -> Ending | None:
+        claim = lease.claim
+        registration = self._handlers.find(claim.definition_id, claim.definition_revision)
+        if registration is None:
+            if not lease.begin_report():
+                return None
+            logger.warning(
+                "%s: given back, since no handler is registered for %s@%s",
+                claim.workload_id,
+                claim.definition_id,
+                claim.definition_revision,
+            )
+            reason = f"no handler for {claim.definition_id}@{claim.definition_revision} on this worker"
+            ending = self.release(lease, presentable(reason)[:2000])
+            return Ending.UNKNOWN_DEFINITION if ending is Ending.RELEASED else ending
+        try:
+            context = self._ask(lambda: authority.context(lease.fence), give_up=lambda: lease.lost is not None)
+        except (WorkloadError, Unanswered) as error:
+            return self._left(lease, error)
+        except Exception as error:
+            # A record that can't be read fails its own attempt.
+            return self._report_raised(lease, error)
+        output = None
+        raised: BaseException | None = None
+        try:
+            self._check_capabilities(registration, context)
+            lease.check()
+            output = registration.function(Attempt(context, lease, self._ask))
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt too: a handler ends its attempt, not the worker.
+            raised = error
+        tidy_connections()
+        reset_queries()
+        if raised is not None:
+            return self._report_raised(lease, raised)
+        return self._report_output(lease, output, context)
+
+    def _check_capabilities(self, registration: Registration, context: ExecutionContext) -> None:
+        missing = sorted(registration.capabilities - context.capability_snapshot)
+        if missing:
+            raise WorkloadFailure(
+                CAPABILITY_MISSING,
+                f"The handler of {registration.selector} needs {', '.join(missing)}, "
+                "which the work was not admitted with.",
+                effect=Effect.NONE,
+            )
+
+    def _report_raised(self, lease: Lease, error: BaseException) -> Ending | None:
+        if not lease.begin_report():
+            return None
+        if isinstance(error, Released) and lease.lost is None:
+            return self.release(lease, STOPPED)
+        if isinstance(error, LeaseLost):
+            return self._left(lease, error)
+        if isinstance(error, Cancelled) and lease.is_cancelled:
+            return self._confirm_cancel(lease)
+        return self._fail(lease, describe(error))
+
+    def _report_output(self, lease: Lease, output: Any, context: ExecutionContext) -> Ending | None:
+        if not lease.begin_report():
+            return None
+        unfit = check_output(output, scopes=context.connection_scopes)
+        return self._complete(lease, output) if unfit is None else self._fail(lease, unfit)
+
+    def _complete(self, lease: Lease, output: Any) -> Ending:
+        try:
+            self._say(lease, authority.complete, result_id=lease.claim.attempt_id, output=output)
+        except WorkloadError as refusal:
+            if refusal.code == WORKLOAD_TRANSITION_DENIED:
+                return self._confirm_cancel(lease)
+            if refusal_kind(refusal, "output") is not None:
+                return self._fail(lease, output_failure(refusal))
+            return self._left(lease, refusal)
+        except Unanswered as error:
+            return self._left(lease, error)
+        return Ending.SUCCEEDED
+
+    def _fail(self, lease: Lease, failure: Failure) -> Ending:
+        logger.info(
+            "%s: attempt %s failed, %s: %s",
+            lease.claim.workload_id,
+            lease.claim.attempt_number,
+            failure.kind,
+            failure.error.partition("\n")[0],
+        )
+        try:
+            self._say(
+                lease,
+                authority.fail,
+                kind=failure.kind,
+                error=failure.error,
+                effect=failure.effect,
+                retry_after_ms=failure.retry_after_ms,
+            )
+        except WorkloadError as refusal:
+            if refusal.code == WORKLOAD_TRANSITION_DENIED:
+                return self._confirm_cancel(lease)
+            return self._left(lease, refusal)
+        except Unanswered as error:
+            return self._left(lease, error)
+        return Ending.FAILED
+
+    def release(self, lease: Lease, reason: str) -> Ending:
+        """Give the work back. Cancelled meanwhile, it is confirmed instead, since nothing runs it any longer."""
+        try:
+            self._say(lease, authority.release, reason=reason)
+        except WorkloadError as refusal:
+            if refusal.code == WORKLOAD_TRANSITION_DENIED:
+                return self._confirm_cancel(lease)
+            return self._left(lease, refusal)
+        except Unanswered as error:
+            return self._left(lease, error)
+        return Ending.RELEASED
+
+    def _confirm_cancel(self, lease: Lease) -> Ending:
+        try:
+            self._say(lease, authority.confirm_cancel)
+        except (WorkloadError, Unanswered) as error:
+            return self._left(lease, error)
+        return Ending.CANCELLED
+
+    def _say(self, lease: Lease, verb: Callable[..., T], **report: Any) -> T:
+        """Make the very same report until it is answered: a repeat of one that was heard is harmless."""
+        return self._ask(functools.partial(verb, lease.fence, **report), give_up=self._ended.is_set)
+
+    def _ask(self, call: Callable[[], T], *, give_up: Callable[[], bool]) -> T:
+        return until_answered(
+            call, link=self._link, wait=self._ended.wait, give_up=lambda: give_up() or self._ended.is_set()
+        )
+
+    def _left(self, lease: Lease, why: BaseException) -> Ending:
+        """Say no more of this attempt: the authority's word is final, and what it has not heard its pass recovers."""
+        logger.warning(
+            "%s: attempt %s ended without a report: %s", lease.claim.workload_id, lease.claim.attempt_number, why
+        )
+        return Ending.LOST
