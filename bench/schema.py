@@ -206,7 +206,7 @@ class Bench:
         answer = {}
         for title, query, values in (
             ("claim 50 of one lane", layout.claimable, (LANE, 50)), ("lock 50 by workload_id", layout.named, (some,)),
-            ("due, 1,000", due, (clock, 1000)),
+            ("due, 1,000", due, (clock, 1000)), ("due, 100", due, (clock, 100)),
             ("history of one", history, (name,)), ("list, newest 50", listing, ()),
         ):  # fmt: skip
             for _ in range(2):

@@ -25,6 +25,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".reports"
 ACCEPTANCE = ROOT.parent / "shared" / "acceptance"
+WITHOUT_DATABASE = "tests/lifecycle"
 PYTHON = sys.executable
 SUFFIX = os.environ.get("TEST_DB_SUFFIX", f"_py{sys.version_info.major}{sys.version_info.minor}")
 SERVICES_ARE_REQUIRED = os.environ.get("WORKLOADS_REQUIRE_SERVICES", "") not in {"", "0"}
@@ -123,6 +124,21 @@ class Run:
         else:
             self.tally.add(Tally(passed=1))
 
+    def rules(self) -> None:
+        """Run the tests that need no database, once."""
+        started = time.monotonic()
+        told = self.tests("Tests without a database", [*self.selection(), WITHOUT_DATABASE], self.profile())
+        self.tally.add(told)
+        self.lines.append(f"Without a database: {told}, {_since(started)}")
+
+    def selection(self) -> list[str]:
+        """Return how pytest is told which tests to run."""
+        return ["-m", ""] if self.options.long else []
+
+    def profile(self) -> dict[str, str]:
+        """Return how Hypothesis is told how far to look."""
+        return {"HYPOTHESIS_PROFILE": "long"} if self.options.long else {}
+
     def suite(self, database: Database) -> None:
         """Run the suite, and the acceptance tests where they are, on one database; or say why not."""
         if reason := _why_not(database):
@@ -137,10 +153,8 @@ class Run:
             [PYTHON, "manage.py", "check", "--database", "default", "--fail-level", "WARNING"],
             **environment,
         )
-        selected = ["-m", ""] if self.options.long else []
-        if self.options.long:
-            environment.setdefault("HYPOTHESIS_PROFILE", "long")
-        told = self.tests(f"Tests on {database.title}", [*selected, *self.options.pytest], environment)
+        arguments = self.options.pytest or ["--ignore", WITHOUT_DATABASE]
+        told = self.tests(f"Tests on {database.title}", [*self.selection(), *arguments], environment | self.profile())
         if ACCEPTANCE.is_dir() and not self.options.pytest:
             arguments = ["-c", "pyproject.toml", str(ACCEPTANCE)]
             accepted = self.tests(f"Acceptance tests on {database.title}", arguments, environment)
@@ -244,6 +258,8 @@ def main() -> int:
             run.check(title, command)
         run.package()
     if not run.options.checks_only:
+        if not run.options.pytest:
+            run.rules()
         for database in DATABASES:
             if database.name in run.options.databases:
                 run.suite(database)

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
 from workloads.contract import Backoff, RetryPolicy, Timeouts
+
+if TYPE_CHECKING:
+    _Text = models.TextField[Any, Any]
+else:
+    _Text = models.TextField
 
 
 class CanonicalText(str):
@@ -24,7 +29,7 @@ def _dump(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-class JSONTextField(models.TextField):
+class JSONTextField(_Text):
     """A JSON value kept as canonical text."""
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:

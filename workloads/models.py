@@ -12,7 +12,7 @@ looks for orphans instead. `docs/schema.md` has the measurements.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from django.db import models
 from django.db.models import Q
@@ -23,6 +23,7 @@ from workloads.fields import JSONTextField, RetryPolicyField, StringSetField, Ti
 
 IDENTIFIER_LENGTH = 200
 MADE_ID_LENGTH = 64
+AUTHORITY_ALONE = "This row is written by workloads.authority alone, and history is never changed."
 STATES = [(state.value, state.value) for state in WorkloadState]
 STATUSES = [(status.value, status.value) for status in AttemptStatus]
 
@@ -33,6 +34,48 @@ def _identifier(name: Any, **options: Any) -> models.CharField[str, str]:
 
 def _made_id(name: Any, **options: Any) -> models.CharField[str, str]:
     return models.CharField(name, max_length=MADE_ID_LENGTH, **options)
+
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+class ReadOnlyQuerySet(models.QuerySet[Row]):
+    """Questions alone: the ways that Django has for writing are closed. What changes, `workloads.authority` changes."""
+
+    def update(self, **kwargs: Any) -> NoReturn:
+        raise TypeError(AUTHORITY_ALONE)
+
+    def delete(self) -> NoReturn:
+        raise TypeError(AUTHORITY_ALONE)
+
+    def bulk_create(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(AUTHORITY_ALONE)
+
+    def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(AUTHORITY_ALONE)
+
+
+class WorkloadQuerySet(ReadOnlyQuerySet["Workload"]):
+    """Questions about workloads."""
+
+    def newest_first(self) -> Self:
+        """Return the same workloads, those admitted last in front."""
+        return self.order_by("-created_at", "-admitted_id")
+
+
+class ReadOnly(models.Model):
+    """A row that the authority alone writes."""
+
+    objects: ClassVar = ReadOnlyQuerySet.as_manager()
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(AUTHORITY_ALONE)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(AUTHORITY_ALONE)
 
 
 class Lane(models.Model):
@@ -56,7 +99,7 @@ class Lane(models.Model):
         return f"{self.tenant_id}/{self.application_id}/{self.definition_id}@{self.definition_revision}"
 
 
-class Admitted(models.Model):
+class Admitted(ReadOnly):
     """What was admitted. Written once, with the first two events, and never changed."""
 
     id = models.BigAutoField(primary_key=True)
@@ -99,20 +142,6 @@ class Admitted(models.Model):
         return self.workload_id
 
 
-class WorkloadQuerySet(models.QuerySet["Workload"]):
-    """Questions about workloads. None writes, and the ways that Django has for writing are closed."""
-
-    def newest_first(self) -> Self:
-        """Return the same workloads, those admitted last in front."""
-        return self.order_by("-created_at", "-admitted_id")
-
-    def update(self, **kwargs: Any) -> NoReturn:
-        raise TypeError("A workload's row is written by workloads.authority alone.")
-
-    def delete(self) -> NoReturn:
-        raise TypeError("A workload's row is deleted by workloads.authority alone.")
-
-
 class Workload(Admitted):
     """How a workload stands. Written by `workloads.authority.records` alone, under two guards."""
 
@@ -150,11 +179,12 @@ class Workload(Admitted):
     queued_lane_id = models.BigIntegerField(_("queued in lane"), null=True, blank=True)
     waiting_lane_id = models.BigIntegerField(_("waiting in lane"), null=True, blank=True)
 
-    objects = WorkloadQuerySet.as_manager()
+    objects: ClassVar = WorkloadQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("workload")
         verbose_name_plural = _("workloads")
+        permissions = [("rearm_workload", "Can re-arm a workload")]
         indexes = [
             models.Index(
                 fields=["queued_lane_id", "-priority", "next_attempt_at", "admitted"],
@@ -169,35 +199,6 @@ class Workload(Admitted):
             models.Index(fields=["due_at", "admitted"], name="workloads_due", condition=Q(due_at__isnull=False)),
         ]
 
-    def save(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("A workload's row is written by workloads.authority alone.")
-
-    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("A workload's row is deleted by workloads.authority alone.")
-
-
-class HistoryQuerySet(models.QuerySet[Any]):
-    """Questions about history, which nothing changes."""
-
-    def update(self, **kwargs: Any) -> NoReturn:
-        raise TypeError("History is written by workloads.authority alone, and never changed.")
-
-    def delete(self) -> NoReturn:
-        raise TypeError("History is not deleted while its workload exists.")
-
-
-class History(models.Model):
-    """A row of a workload's past."""
-
-    class Meta:
-        abstract = True
-
-    def save(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("History is written by workloads.authority alone, and never changed.")
-
-    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("History is not deleted while its workload exists.")
-
 
 def _record(related_name: str) -> Any:
     return models.ForeignKey(
@@ -211,7 +212,7 @@ def _record(related_name: str) -> Any:
     )
 
 
-class Event(History):
+class Event(ReadOnly):
     """One step of a workload, as it was decided: who, when, from where to where, on what evidence."""
 
     record = _record("events")
@@ -221,8 +222,6 @@ class Event(History):
     at = models.DateTimeField(_("at"))
     actor = _identifier(_("actor"))
     evidence = JSONTextField(_("evidence"))
-
-    objects = HistoryQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("event")
@@ -234,7 +233,7 @@ class Event(History):
         return f"{self.sequence}: {self.from_state or '∅'} → {self.to_state}"
 
 
-class Attempt(History):
+class Attempt(ReadOnly):
     """One claim of a workload, and how it ended."""
 
     record = _record("attempts")
@@ -257,8 +256,6 @@ class Attempt(History):
     outcome_decision = models.CharField(_("decision"), max_length=40, null=True, blank=True)
     outcome_next_attempt_at = models.DateTimeField(_("next attempt"), null=True, blank=True)
 
-    objects = HistoryQuerySet.as_manager()
-
     class Meta:
         verbose_name = _("attempt")
         verbose_name_plural = _("attempts")
@@ -269,7 +266,7 @@ class Attempt(History):
         return f"{self.number}: {self.status}"
 
 
-class Checkpoint(History):
+class Checkpoint(ReadOnly):
     """What an attempt saved, for itself and for later attempts."""
 
     record = _record("checkpoints")
@@ -279,8 +276,6 @@ class Checkpoint(History):
     key = _identifier(_("key"), null=True, blank=True)
     state = JSONTextField(_("state"))
     at = models.DateTimeField(_("at"))
-
-    objects = HistoryQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("checkpoint")
@@ -292,7 +287,7 @@ class Checkpoint(History):
         return f"{self.sequence}: {self.key or self.checkpoint_id}"
 
 
-class Result(History):
+class Result(ReadOnly):
     """The one result of a workload that succeeded."""
 
     record = models.OneToOneField(
@@ -316,8 +311,6 @@ class Result(History):
     fencing_token = models.PositiveBigIntegerField(_("fencing token"))
     at = models.DateTimeField(_("at"))
 
-    objects = HistoryQuerySet.as_manager()
-
     class Meta:
         verbose_name = _("result")
         verbose_name_plural = _("results")
@@ -331,7 +324,7 @@ class Result(History):
         return {"claim_id": self.claim_id, "fencing_token": self.fencing_token}
 
 
-class Dependency(History):
+class Dependency(ReadOnly):
     """One workload that another waits for, by its id, and how that stands. `standing` is derived, not recorded."""
 
     dependent = models.ForeignKey(
@@ -345,8 +338,6 @@ class Dependency(History):
     depends_on = _identifier(_("depends on"))
     required_state = models.CharField(_("required state"), max_length=24, choices=STATES)
     standing = models.CharField(_("standing"), max_length=10)
-
-    objects = HistoryQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("dependency")

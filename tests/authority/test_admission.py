@@ -234,7 +234,7 @@ def test_every_bound_is_inclusive_on_this_database() -> None:
         ("timeouts.claim_ms", {"timeouts": Timeouts(claim_ms=0)}),
         ("timeouts.execution_ms", {"timeouts": Timeouts(execution_ms=3_155_760_000_001)}),
         ("timeouts.heartbeat_ms", {"timeouts": Timeouts(heartbeat_ms=1.5)}),  # type: ignore[arg-type]
-        ("not_before", {"not_before": dt.datetime(2041, 1, 1)}),  # noqa: DTZ001
+        ("not_before", {"not_before": dt.datetime(2041, 1, 1)}),
         ("not_before", {"not_before": dt.datetime(1999, 12, 31, tzinfo=dt.UTC)}),
         ("not_before", {"not_before": dt.datetime(2900, 1, 1, tzinfo=dt.UTC)}),
         ("dependencies", {"dependencies": [Dependency(workload_id="x", required_state="READY")]}),  # type: ignore[arg-type]

@@ -73,7 +73,9 @@ def test_it_must_cover_every_capability(capabilities: Any) -> None:
     not_valid(issue(), capability_snapshot=capabilities)
 
 
-@pytest.mark.parametrize("spoil", [lambda g: "", lambda g: g[:-1], lambda g: "x" + g, lambda g: "nonsense", lambda g: "a\0\udc00"])
+@pytest.mark.parametrize(
+    "spoil", [lambda g: "", lambda g: g[:-1], lambda g: "x" + g, lambda g: "nonsense", lambda g: "a\0\udc00"]
+)
 def test_what_does_not_verify_is_refused(spoil: Any) -> None:
     not_valid(spoil(issue()))
 
@@ -133,7 +135,7 @@ def test_issue_and_admission_go_by_the_databases_clock() -> None:
         ("capabilities", "a"),
         ("capabilities", [" "]),
         ("capabilities", [str(n) for n in range(101)]),
-        ("expires_at", dt.datetime(2041, 6, 1)),  # noqa: DTZ001
+        ("expires_at", dt.datetime(2041, 6, 1)),
         ("expires_at", T0),
         ("issued_at", "now"),
     ],

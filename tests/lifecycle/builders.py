@@ -178,7 +178,8 @@ def check(decision: Decision) -> None:
     last = decision.events[-1] if decision.events else None
     if last is not None and last.to_state == S.READY:
         due = after.next_attempt_at
-        assert due is not None and due >= decision.now
+        # At admission alone may it lie before: `not_before` is kept as given.
+        assert due is not None and (due >= decision.now or last.from_state == S.CREATED)
         assert last.evidence.get("next_attempt_at") == (text(due) if due > decision.now else None)
     if after.state is not S.READY:
         assert after.next_attempt_at is None

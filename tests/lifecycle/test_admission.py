@@ -9,8 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.lifecycle.builders import EPOCH, MS, check, make, refused, text
 from workloads.contract import AdmissionRequest, Backoff, Dependency, RetryPolicy, Timeouts, WorkloadState
@@ -20,6 +19,7 @@ from workloads.lifecycle.snapshot import Standing
 
 S = WorkloadState
 
+AWAITED = (Dependency(workload_id="workload_a"), Dependency(workload_id="workload_b"))
 REQUEST = AdmissionRequest(
     tenant_id="tenant",
     application_id="application",
@@ -28,7 +28,7 @@ REQUEST = AdmissionRequest(
     definition_id="definition",
     capability_snapshot=frozenset({"cpu"}),
     connection_scopes=frozenset({"scope-a"}),
-    dependencies=(Dependency(workload_id="workload_a"), Dependency(workload_id="workload_b")),
+    dependencies=AWAITED,
     not_before=EPOCH,
 )
 
@@ -103,8 +103,8 @@ def test_all_differing_fields_are_named_in_order(names: set[str]) -> None:
         {"trigger": "cron"},
         {"session_id": "session"},
         {"grant": "signed"},
-        {"dependencies": tuple(reversed(REQUEST.dependencies))},  # type: ignore[call-overload]
-        {"dependencies": (*REQUEST.dependencies, Dependency(workload_id="workload_a"))},
+        {"dependencies": AWAITED[::-1]},
+        {"dependencies": (*AWAITED, Dependency(workload_id="workload_a"))},
         {"capability_snapshot": ["cpu", "cpu"]},
         {"not_before": EPOCH.astimezone(dt.timezone(dt.timedelta(hours=5)))},
         {"retry_policy": RetryPolicy(jitter=0)},

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workloads.contract import (
     AdmissionRequest,
@@ -441,6 +440,7 @@ def test_a_policy_comes_back_in_one_form() -> None:
     assert type(policy.retry_on) is frozenset
     assert math.copysign(1, arguments.retry_policy(RetryPolicy(jitter=-0.0)).jitter) == 1
     assert arguments.retry_policy(RetryPolicy(retry_on=())).retry_on == frozenset()
+    assert arguments.retry_policy(RetryPolicy(max_attempts=1)).max_attempts == 1
 
 
 BAD_POLICIES: list[tuple[str, list[Any]]] = [

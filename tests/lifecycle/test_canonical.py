@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workloads.contract import WorkloadState
 from workloads.errors import WORKLOAD_INVALID, WorkloadError

@@ -1,4 +1,4 @@
-"""Deadlines to the microsecond: from when each runs, in which states, which is named, and what passing does. Section 8."""
+"""Deadlines to the microsecond: from when each runs, in which states, which is named, what follows. Section 8."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.lifecycle.builders import (
     BEAT_AT,
@@ -248,9 +247,7 @@ def test_the_decision_of_another_node_is_the_same() -> None:
     assert (here.after, here.events, here.attempt) == (there.after, there.events, there.attempt)
 
 
-timeouts_given = st.builds(
-    Timeouts, **{f"{name}_ms": st.none() | st.integers(1, 40_000) for name in NAMES}
-)
+timeouts_given = st.builds(Timeouts, **{f"{name}_ms": st.none() | st.integers(1, 40_000) for name in NAMES})
 
 
 @given(

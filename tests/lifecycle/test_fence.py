@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.lifecycle.builders import EXPIRES_AT, MS, NOW, US, fence_of, make, refused
 from workloads.contract import Fence, WorkloadState

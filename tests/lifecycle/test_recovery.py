@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from tests.lifecycle.builders import EPOCH, EXPIRES_AT, HELD, MS, NOW, US, check, make, make_claim, policy, steps
+from tests.lifecycle.builders import EPOCH, EXPIRES_AT, HELD, MS, NOW, US, check, make, make_claim, policy, steps, text
+from tests.lifecycle.verbs import recover
 from workloads.contract import Timeouts, WorkloadState
+from workloads.errors import WorkloadError
 from workloads.lifecycle import claims, deadlines, recovery
 from workloads.lifecycle.recovery import derive
 from workloads.lifecycle.snapshot import Snapshot, Standing
@@ -124,7 +125,7 @@ def test_the_queue_and_the_wait_agree_with_the_rule(snapshot: Snapshot, now: dt.
 def test_the_queue_agrees_with_how_a_claim_is_judged(snapshot: Snapshot, now: dt.datetime) -> None:
     try:
         decision = claims.judge_claim(snapshot, now, capabilities={"cpu", "net"}, unmet=(), draw=0)
-    except Exception:
+    except WorkloadError:
         assert not claims.is_claimable(snapshot, now)
     else:
         assert claims.is_claimable(snapshot, now) == (decision is None)
@@ -184,3 +185,41 @@ def test_work_that_waits_for_what_nobody_admitted_is_looked_at_again() -> None:
     assert derived.due_at == NOW + dt.timedelta(minutes=1)
     sooner = derive(make(dependency_standing=Standing.MISSING, timeouts=Timeouts(queue_ms=1)), NOW)
     assert sooner.due_at == EPOCH + MS
+
+
+# What follows a lost worker.
+
+
+@pytest.mark.parametrize("state", ["CLAIMED", "RUNNING", "CHECKPOINTED"])
+@pytest.mark.parametrize(
+    ("kinds", "attempts", "decision", "to"),
+    [
+        ((), 3, "worker_failure_not_retryable", "DEAD_LETTER"),
+        (("timeout",), 1, "worker_failure_not_retryable", "DEAD_LETTER"),
+        (("worker_failure",), 1, "attempt_budget_exhausted", "DEAD_LETTER"),
+        (("worker_failure",), 2, "retry", "READY"),
+    ],
+)
+def test_what_follows_a_lost_worker(state: str, kinds: tuple[str, ...], attempts: int, decision: str, to: str) -> None:
+    found = recover(make(S(state), retry_policy=policy(*kinds, max_attempts=attempts)))
+    assert found is not None
+    check(found)
+    assert steps(found) == ["RECOVERING", to]
+    evidence = dict(found.events[1].evidence)
+    assert evidence.pop("decision") == decision
+    assert evidence == ({"next_attempt_at": text(NOW + 1000 * MS)} if to == "READY" else {})
+
+
+def test_a_requested_cancellation_is_kept_when_the_worker_is_lost() -> None:
+    found = recover(make(S.CANCELLATION_REQUESTED, retry_policy=policy()))
+    assert found is not None
+    assert steps(found) == ["RECOVERING", "CANCELLED"]
+
+
+def test_a_lease_is_over_at_its_end_and_not_before() -> None:
+    snapshot = make(S.RUNNING)
+    for early in (EXPIRES_AT - MS / 1000, EXPIRES_AT - MS):
+        assert recovery.recover(snapshot, early, draw=0) is None
+        assert not recovery.lease_is_over(snapshot, early)
+    assert recovery.recover(snapshot, EXPIRES_AT, draw=0) is not None
+    assert recovery.lease_is_over(snapshot, EXPIRES_AT)

@@ -64,9 +64,7 @@ def fail(
 
 
 def complete(snapshot: Snapshot, *, late: bool = False, now: dt.datetime = NOW) -> Decision:
-    return reports.complete(
-        snapshot, fence_of(snapshot), now, result_id="result-1", late_is_accepted=late, draw=0
-    )
+    return reports.complete(snapshot, fence_of(snapshot), now, result_id="result-1", late_is_accepted=late, draw=0)
 
 
 # Completion.
@@ -150,7 +148,13 @@ DECISIONS = [
 @pytest.mark.parametrize("state", CLAIMED)
 @pytest.mark.parametrize(("kinds", "effect", "kind", "has_left", "decision", "to"), DECISIONS)
 def test_what_follows_a_failure(
-    state: WorkloadState, kinds: tuple[str, ...], effect: Effect | None, kind: str, has_left: bool, decision: str, to: str
+    state: WorkloadState,
+    kinds: tuple[str, ...],
+    effect: Effect | None,
+    kind: str,
+    has_left: bool,
+    decision: str,
+    to: str,
 ) -> None:
     snapshot = make(state, retry_policy=policy(*kinds, max_attempts=2 if has_left else 1))
     found, outcome = fail(snapshot, kind=kind, effect=effect)

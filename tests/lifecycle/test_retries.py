@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.lifecycle.builders import MS, NOW, check, make, policy, text
 from workloads.contract import Backoff, RetryPolicy, WorkloadState

@@ -7,8 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workloads.errors import WORKLOAD_SECRET_MATERIAL, WorkloadError
 from workloads.lifecycle.secrets import (

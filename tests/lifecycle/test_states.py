@@ -111,4 +111,4 @@ def test_values_of_the_other_words() -> None:
     )
     assert [str(backoff) for backoff in Backoff] == ["FIXED", "EXPONENTIAL"]
     assert [str(effect) for effect in Effect] == ["none", "unknown"]
-    assert states.OPEN_ATTEMPT == {AttemptStatus.CLAIMED, AttemptStatus.RUNNING}
+    assert {AttemptStatus.CLAIMED, AttemptStatus.RUNNING} == states.OPEN_ATTEMPT

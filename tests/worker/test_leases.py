@@ -12,12 +12,18 @@ from django.db import OperationalError, connection
 from tests.worker.tools import admit, attempts, drain, eventually, get, registry, state, working
 from workloads import authority
 from workloads.contract import RetryPolicy, Timeouts
-from workloads.worker import Cancelled, LeaseLost, Stopped, lease as leases, loop
+from workloads.worker import Cancelled, LeaseLost, Stopped, heartbeats, lease as leases, loop
 from workloads.worker.heartbeats import beat_every_ms
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LONGEST_S = 30.0
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Let heartbeats come a hundred times in a lease: news is quick, and no lease at risk on a slow machine."""
+    monkeypatch.setattr(heartbeats, "BEATS_A_LEASE", 100)
 
 
 def beating(attempt):
@@ -133,7 +139,7 @@ def test_a_lease_that_is_over_is_never_renewed():
     assert claim.workload_id == workload_id
 
 
-def test_work_that_the_authority_took_back_is_stopped_and_not_reported():
+def test_work_that_the_authority_took_back_is_stopped_and_not_reported(often):
     workload_id = admit()
     started = threading.Event()
     ended = []
@@ -146,7 +152,7 @@ def test_work_that_the_authority_took_back_is_stopped_and_not_reported():
             ended.append(type(stopped))
             raise
 
-    with working(run, lease_ms=600) as worker:
+    with working(run, lease_ms=20_000) as worker:
         assert started.wait(LONGEST_S)
         authority.cancel(workload_id, actor="op", force=True)
         eventually(lambda: ended)
@@ -184,7 +190,7 @@ def checkpoint_again(attempt):
 
 
 @pytest.mark.parametrize("body", [raise_cancelled, return_all_the_same, raise_something_else, checkpoint_again])
-def test_a_cancellation_is_confirmed_however_the_handler_ends(body):
+def test_a_cancellation_is_confirmed_however_the_handler_ends(body, often):
     workload_id = admit()
     started = threading.Event()
 
@@ -192,7 +198,7 @@ def test_a_cancellation_is_confirmed_however_the_handler_ends(body):
         started.set()
         return body(attempt)
 
-    with working(run, lease_ms=900) as worker:
+    with working(run, lease_ms=20_000) as worker:
         assert started.wait(LONGEST_S)
         assert authority.cancel(workload_id, actor="op").state == "CANCELLATION_REQUESTED"
         eventually(lambda: state(workload_id) == "CANCELLED")

@@ -45,7 +45,7 @@ def test_names_that_nothing_can_be_admitted_under_are_refused(name):
     with pytest.raises(ValueError, match="no definition or revision"):
         Registry().add(one, name)
     with pytest.raises(ValueError, match="no definition or revision"):
-        Registry().add(one, "d", revisions=[name])
+        Registry().add(one, "d", revisions=["1", name])
 
 
 def test_one_string_is_no_list():

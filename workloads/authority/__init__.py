@@ -4,13 +4,12 @@ Each is one guarded transaction, which joins the caller's if there is one. Each 
 and replays; None is the database's clock, read once the rows are locked. Each refuses with
 `workloads.errors.WorkloadError`, and changes nothing then, unless it says that it records something.
 
-| voice | verbs |
-|---|---|
-| requester | `admit`, `admit_many`, `issue_grant` |
-| worker | `claim`, `claim_next`, `start`, `heartbeat`, `heartbeat_many`, `context`, `checkpoint`, `release`, `confirm_cancel`, `complete`, `complete_many`, `fail` |
-| operator | `cancel`, `rearm`, `time_out`, `explain` |
-| clock | `enforce_deadlines`, `recover_expired`, `dead_letter_unsatisfiable`, `run_pass` |
-| everybody | `get`, `list_for` |
+- requester: `admit`, `admit_many`, `issue_grant`
+- worker: `claim`, `claim_next`; `start`, `heartbeat`, `heartbeat_many`, `context`, `checkpoint`, `release`,
+  `confirm_cancel`; `complete`, `complete_many`, `fail`
+- operator: `cancel`, `rearm`, `time_out`, `explain`
+- clock: `enforce_deadlines`, `recover_expired`, `dead_letter_unsatisfiable`, `run_pass`
+- everybody: `get`, `list_for`
 """
 
 from workloads.authority.admission import admit, admit_many

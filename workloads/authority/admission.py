@@ -15,13 +15,12 @@ from workloads import conf
 from workloads.authority import clock, grants
 from workloads.authority.dependencies import Ancestry, judge, key_of
 from workloads.authority.records import COLD, Transaction, transact
-from workloads.authority.writes import event_row, insert, parts, standing_values
+from workloads.authority.writes import event_row, execute_many, insert, parts, prepared, standing_values
 from workloads.contract import CONTRACT_VERSION, Admission, AdmissionRequest, WorkloadState
 from workloads.errors import IDEMPOTENCY_KEY_RETIRED, WORKLOAD_TOO_LARGE, WorkloadError, invalid
 from workloads.fields import CanonicalText
 from workloads.lifecycle import arguments, canonical, secrets
-from workloads.lifecycle.admission import Terms, check_replay, terms_of
-from workloads.lifecycle.admission import admit as begin
+from workloads.lifecycle.admission import Terms, admit as begin, check_replay, terms_of
 from workloads.lifecycle.dependencies import worst
 from workloads.lifecycle.snapshot import Snapshot
 from workloads.models import Admitted, Dependency, Event, Lane, Tombstone, Workload
@@ -64,10 +63,10 @@ def prepare(request: AdmissionRequest) -> Prepared:
 def admit(request: AdmissionRequest, *, now: dt.datetime | None = None) -> Admission:
     """Promise work: the workload is stored, READY, or was already, asked for by the same key.
 
-    `now` is an aware instant, or None for the database's clock. Returns the workload, and whether this call created it.
-    Refused, in this order: arguments (WORKLOAD_INVALID, WORKLOAD_TOO_LARGE, WORKLOAD_SECRET_MATERIAL); a grant that does
-    not cover the request (WORKLOAD_GRANT_INVALID); a key that stands for other work (IDEMPOTENCY_KEY_REUSED, with the
-    differing fields) or for work that was pruned (IDEMPOTENCY_KEY_RETIRED); dependencies that close a cycle
+    `now` is an aware instant, or None for the database's clock. Returns the workload, and whether this call created
+    it. Refused, in this order: arguments (WORKLOAD_INVALID, WORKLOAD_TOO_LARGE, WORKLOAD_SECRET_MATERIAL); a grant
+    that does not cover the request (WORKLOAD_GRANT_INVALID); a key that stands for other work (IDEMPOTENCY_KEY_REUSED,
+    with the differing fields) or for work that was pruned (IDEMPOTENCY_KEY_RETIRED); dependencies that close a cycle
     (WORKLOAD_INVALID). Section 4.
     """
     (outcome,) = admit_many([request], now=now)
@@ -254,7 +253,13 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
         tx.clock = clock.read(tx.connection)
         if tx.clock - asked_at > WAITED:
             now = tx.clock
-            Admitted.objects.using(tx.alias).filter(id__in=created.values()).update(created_at=now)
+            execute_many(
+                tx,
+                Admitted,
+                ("created_at",),
+                "id = %s",
+                [(prepared(tx.connection, Admitted, "created_at", now), pk) for pk in created.values()],
+            )
         tx.clock = now
     ordered = [workload_id for workload_id in items if workload_id in created]
     hot: list[dict[str, Any]] = []

@@ -24,8 +24,7 @@ from workloads.authority.records import (
 from workloads.authority.writes import insert, promote, write
 from workloads.contract import Claim
 from workloads.errors import WorkloadError, invalid
-from workloads.lifecycle import arguments, deadlines
-from workloads.lifecycle import claims as rules
+from workloads.lifecycle import arguments, claims as rules, deadlines
 from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot, Standing
 from workloads.models import ClaimRequest, Dependency, Lane, Workload
@@ -47,8 +46,8 @@ def claim(
 
     Refused, in this order: arguments; WORKLOAD_NOT_FOUND; another use of `request_id` (WORKLOAD_INVALID); a deadline
     that passed (recorded, WORKLOAD_TIMED_OUT); WORKLOAD_NOT_READY; WORKLOAD_ATTEMPTS_EXHAUSTED (the workload is
-    dead-lettered); WORKLOAD_CAPABILITY_DENIED. Repeated with the same `request_id`, it answers with the same claim while
-    that is current. Section 5.
+    dead-lettered); WORKLOAD_CAPABILITY_DENIED. Repeated with the same `request_id`, it answers with the same claim
+    while that is current. Section 5.
     """
     given = arguments.now(now)
     arguments.identifier(worker_id, "worker_id")
@@ -170,8 +169,8 @@ def claim_next(
 ) -> list[Claim]:
     """Claim up to `limit` workloads that this worker can run, each for `lease_ms` milliseconds.
 
-    Highest priority first, then longest due, then oldest. `definitions` holds `"id"` or `"id@revision"`; None is any, an
-    empty list none. With `start` the work is RUNNING at once. Work that another caller has locked, that is past a
+    Highest priority first, then longest due, then oldest. `definitions` holds `"id"` or `"id@revision"`; None is any,
+    an empty list none. With `start` the work is RUNNING at once. Work that another caller has locked, that is past a
     deadline or over its budget, is passed over: nobody waits, nobody gets the same work. Repeated with the same
     `request_id`, it answers with the claims that it was given, as far as they are current. Section 5.
     """
@@ -179,7 +178,7 @@ def claim_next(
     arguments.identifier(worker_id, "worker_id")
     able = arguments.identifiers(capabilities, "capabilities")
     arguments.integer(lease_ms, "lease_ms", 1, conf.limits().max_lease_ms)
-    arguments.limit(limit)
+    most = arguments.limit(limit)
     if tenant_id is not None:
         arguments.identifier(tenant_id, "tenant_id")
     if application_id is not None:
@@ -198,8 +197,10 @@ def claim_next(
                 order = {pk: place for place, (pk, _) in enumerate(request.granted)}
                 held = [s for s in locked if request.holds(s, tx.now)]
                 return [s.as_claim(tx.now) for s in sorted(held, key=lambda s: order[s.pk])]
-        found = _pick(tx, _lanes(tx, able, tenant_id, application_id, wanted), limit)
+        found = _pick(tx, _lanes(tx, able, tenant_id, application_id, wanted), most)
         at = tx.now
+        # The rows were locked one lane after the other: what holds for the claim is the instant that it gets.
+        found = [snapshot for snapshot in found if rules.is_claimable(snapshot, at)]
         decisions = [
             rules.claim(
                 snapshot,
@@ -249,7 +250,7 @@ def matching_lanes(
     found = []
     for pk, capabilities, has_queued, earliest in rows.values_list("pk", "capabilities", "has_queued", "earliest"):
         has_due = earliest is not None and earliest <= now
-        if (has_queued or has_due) and capabilities <= able:
+        if (has_queued or has_due) and frozenset(capabilities) <= able:
             found.append((pk, bool(has_queued), has_due))
     return found
 

@@ -14,8 +14,7 @@ from workloads.contract import AdmissionRequest, Dependency
 from workloads.lifecycle.admission import cyclic, find_cycle
 from workloads.lifecycle.dependencies import standing_of
 from workloads.lifecycle.snapshot import Snapshot, Standing
-from workloads.models import Admitted, ApplicationLock, Tombstone, Workload
-from workloads.models import Dependency as DependencyRow
+from workloads.models import Admitted, ApplicationLock, Dependency as DependencyRow, Tombstone, Workload
 
 
 def key_of(*names: str) -> uuid.UUID:
@@ -97,7 +96,7 @@ def judge(tx: Transaction, request: AdmissionRequest, workload_id: str) -> Ances
         return Ancestry(standings=standings, is_closed=closed)
 
 
-class _dependencies_of:  # noqa: N801 - reads as the question that it answers
+class _dependencies_of:
     """Answer, for ids, what those of the request's application depend on whose ancestry is open."""
 
     def __init__(self, tx: Transaction, request: AdmissionRequest) -> None:

@@ -30,7 +30,7 @@ def issue_grant(
     """Return a signed grant: `subject` may have work admitted that needs no more than `capabilities`.
 
     It holds from `issued_at` (the database's clock if None) until just before `expires_at`. Signed with the site's
-    SECRET_KEY; keys rotate with SECRET_KEY_FALLBACKS. WORKLOAD_INVALID names an argument out of bounds (section 1), or
+    SECRET_KEY; keys rotate with SECRET_KEY_FALLBACKS. WORKLOAD_INVALID names an argument out of bounds, or
     an `expires_at` that is not later than `issued_at`.
     """
     arguments.identifier(subject, "subject")
@@ -38,10 +38,8 @@ def issue_grant(
     arguments.identifier(application_id, "application_id")
     covered = arguments.identifiers(capabilities, "capabilities")
     until = arguments.instant(expires_at, "expires_at")
-    if issued_at is None:
-        since = clock.read(connections[records.alias()])
-    else:
-        since = arguments.instant(issued_at, "issued_at")
+    given = None if issued_at is None else arguments.instant(issued_at, "issued_at")
+    since = given or clock.read(connections[records.alias()])
     if since >= until:
         raise invalid("expires_at", "must be later than issued_at")
     statement = {

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from workloads.authority.records import Transaction, alias, committed, is_findable, lock_workload, not_found, transact
 from workloads.authority.writes import write
 from workloads.errors import invalid
-from workloads.lifecycle import arguments, secrets
-from workloads.lifecycle import interventions as rules
+from workloads.lifecycle import arguments, interventions as rules, secrets
 from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot
 from workloads.models import Workload, WorkloadQuerySet
@@ -17,9 +16,8 @@ from workloads.models import Workload, WorkloadQuerySet
 
 def get(workload_id: str) -> Workload:
     """Return the workload as committed. An id that names nothing, whatever it is: WORKLOAD_NOT_FOUND. Section 7."""
-    found = (
-        Workload.objects.using(alias()).filter(workload_id=workload_id).first() if is_findable(workload_id) else None
-    )
+    rows = Workload.objects.using(alias()).filter(workload_id=workload_id)
+    found: Workload | None = rows.first() if is_findable(workload_id) else None
     if found is None:
         raise not_found()
     return found

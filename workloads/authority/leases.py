@@ -23,8 +23,7 @@ from workloads.authority.writes import insert, write
 from workloads.contract import CheckpointRecord, Claim, ExecutionContext, Fence
 from workloads.errors import WORKLOAD_TOO_LARGE, WorkloadError, invalid
 from workloads.fields import CanonicalText
-from workloads.lifecycle import arguments, canonical, secrets
-from workloads.lifecycle import claims as rules
+from workloads.lifecycle import arguments, canonical, claims as rules, secrets
 from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot
 from workloads.models import Admitted, Checkpoint, Workload

@@ -118,7 +118,7 @@ def transact(work: Callable[[Transaction], T], *, now: dt.datetime | None = None
     """
     using = alias()
     connection = connections[using]
-    joined = connection.in_atomic_block
+    joined = connection.in_atomic_block or not connection.get_autocommit()
     tries = 1 if joined else MAX_TRIES
     for turn in range(1, tries + 1):
         refusal: WorkloadError | None = None
@@ -139,7 +139,7 @@ def transact(work: Callable[[Transaction], T], *, now: dt.datetime | None = None
             if turn == tries or not is_repeatable(error):
                 raise
         # Two that met once meet again unless they part: a random pause, longer with each turn.
-        time.sleep(random.uniform(0, 0.005 * 2**turn))  # noqa: S311 - a pause, no secret
+        time.sleep(random.uniform(0, 0.005 * 2**turn))
     raise AssertionError("unreachable")
 
 
@@ -161,7 +161,7 @@ def make_id() -> str:
 
 def draw() -> float:
     """Return a random number of 0 to 1, for jitter."""
-    return random.random()  # noqa: S311 - a spread of delays, no secret
+    return random.random()
 
 
 @cache
@@ -180,7 +180,7 @@ def _columns(using: str) -> tuple[str, tuple[tuple[str, tuple[Callable[..., Any]
             column = field_of(model, name)
             expression = column.get_col(table)
             converters = connection.ops.get_db_converters(expression) + expression.get_db_converters(connection)
-            listed.append(f"{table}.{quote(column.column)}")
+            listed.append(f"{table}.{quote(str(column.column))}")
             readers.append((name, tuple(converters), expression))
     return ", ".join(listed), tuple(readers)
 
@@ -340,7 +340,9 @@ def lock_workload(tx: Transaction, workload_id: object) -> Snapshot:
 
 def find_attempts(tx: Transaction, wanted: Iterable[tuple[int, str]]) -> dict[int, PastAttempt]:
     """Return, by workload key, the attempts that were claimed under the given claim ids."""
-    pairs = dict(wanted)
+    pairs = {pk: claim_id for pk, claim_id in wanted if is_findable(claim_id)}
+    if not pairs:
+        return {}
     rows = Attempt.objects.using(tx.alias).filter(record__in=pairs, claim_id__in=set(pairs.values()))
     return {
         row.record_id: PastAttempt(
@@ -365,4 +367,5 @@ def find_attempts(tx: Transaction, wanted: Iterable[tuple[int, str]]) -> dict[in
 
 def committed(tx: Transaction, snapshot: Snapshot) -> Workload:
     """Return the workload's model instance as this transaction has left it."""
-    return Workload.objects.using(tx.alias).get(pk=snapshot.pk)
+    workload: Workload = Workload.objects.using(tx.alias).get(pk=snapshot.pk)
+    return workload

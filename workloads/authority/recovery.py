@@ -18,8 +18,7 @@ from workloads.authority.dependencies import look_again
 from workloads.authority.records import Transaction, alias, draw, lock_workloads, transact
 from workloads.authority.writes import insert, write, write_derived
 from workloads.contract import PassReport
-from workloads.lifecycle import arguments, deadlines
-from workloads.lifecycle import recovery as rules
+from workloads.lifecycle import arguments, deadlines, recovery as rules
 from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot, Standing
 from workloads.models import Admitted, Dependency, PassRun, Workload
@@ -55,7 +54,7 @@ class Sweep:
         return self.limit is not None and len(self.decided) >= self.limit
 
     def _pages(self) -> Iterator[list[int]]:
-        """Yield keys of what may be due, paging by key: what stays due is not seen twice, and hides nothing behind it."""
+        """Yield keys of what may be due, paging by key: what stays due is seen once, and hides nothing behind it."""
         using = alias()
         now = self.given if self.given is not None else clock.read(connections[using])
         after: tuple[dt.datetime, int] | None = None
@@ -152,9 +151,7 @@ def _sweep(
     before: Callable[[Transaction, list[Snapshot]], list[Snapshot]] | None = None,
 ) -> Sweep:
     given = arguments.now(now)
-    if limit is not None:
-        arguments.limit(limit)
-    sweep = Sweep(judge, given, limit, before)
+    sweep = Sweep(judge, given, arguments.optional_limit(limit), before)
     sweep.run()
     return sweep
 

@@ -24,8 +24,7 @@ from workloads.authority.writes import insert, write
 from workloads.contract import CompletionReport, Effect, FailureOutcome, Fence, ResultRecord
 from workloads.errors import WORKLOAD_TOO_LARGE, WorkloadError, invalid
 from workloads.fields import CanonicalText
-from workloads.lifecycle import arguments, canonical, secrets
-from workloads.lifecycle import reports as rules
+from workloads.lifecycle import arguments, canonical, reports as rules, secrets
 from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot
 from workloads.models import Result, Tombstone
@@ -297,11 +296,11 @@ def fail(
 ) -> FailureOutcome:
     """Record that an attempt failed, and decide in the same commit what follows.
 
-    `kind` is judged by the retry policy; `error` is text, mended and cut to the site's maximum; `effect` is None, `none`
-    or `unknown`; `retry_after_ms` asks for a delay of at least that many milliseconds. The same report again answers
-    with the outcome as first answered. Refused, in this order: arguments; WORKLOAD_SECRET_MATERIAL in the error;
-    WORKLOAD_NOT_FOUND; a deadline that passed (recorded, WORKLOAD_TIMED_OUT); the fence; WORKLOAD_TRANSITION_DENIED
-    unless claimed. Section 6.
+    `kind` is judged by the retry policy; `error` is text, mended and cut to the site's maximum; `effect` is None,
+    `none` or `unknown`; `retry_after_ms` asks for a delay of at least that many milliseconds. The same report again
+    answers with the outcome as first answered. Refused, in this order: arguments; WORKLOAD_SECRET_MATERIAL in the
+    error; WORKLOAD_NOT_FOUND; a deadline that passed (recorded, WORKLOAD_TIMED_OUT); the fence;
+    WORKLOAD_TRANSITION_DENIED unless claimed. Section 6.
     """
     given = arguments.now(now)
     fence = arguments.fence_types(fence)

@@ -54,7 +54,7 @@ def insert(tx: Transaction, model: type[models.Model], rows: Sequence[dict[str, 
     quote = tx.connection.ops.quote_name
     names = list(rows[0])
     columns = [field_of(model, name) for name in names]
-    listed = ", ".join(quote(column.column) for column in columns)
+    listed = ", ".join(quote(str(column.column)) for column in columns)
     head = f"INSERT INTO {quote(model._meta.db_table)} ({listed}) VALUES "
     tail = ""
     if unless:
@@ -105,7 +105,7 @@ def write(tx: Transaction, decisions: Sequence[Decision]) -> None:
     if not decisions:
         return
     for beats, run in itertools.groupby(decisions, key=_is_heartbeat):
-        # After a heartbeat the lower bound of due_at still holds, and a row whose indexed columns stay is cheap to write.
+        # After a heartbeat the lower bound of due_at still holds; a row whose indexed columns stay is cheap to write.
         _update(tx, list(run), [*DECIDED, *CLAIM] if beats else [*DECIDED, *CLAIM, *DERIVED])
     insert(tx, Event, [event_row(d.before.pk, e) for d in decisions for e in d.events])
     _write_attempts(tx, decisions)
@@ -132,7 +132,7 @@ def execute_many(
     if not rows:
         return
     quote = tx.connection.ops.quote_name
-    assignments = ", ".join(f"{quote(field_of(model, name).column)} = %s" for name in names)
+    assignments = ", ".join(f"{quote(str(field_of(model, name).column))} = %s" for name in names)
     sql = f"UPDATE {quote(model._meta.db_table)} SET {assignments} WHERE {where}"
     with tx.connection.cursor() as cursor:
         if len(rows) == 1:

@@ -13,10 +13,10 @@ Four voices speak, and each has its files here:
 - the **operator** steps in (`interventions`);
 - the **clock** ends what takes too long (`deadlines`) and takes back what a dead worker held (`recovery`).
 
-A rule takes a `Snapshot` of one workload, what is asked, and `now`; it answers with a `Decision` (the snapshot after it,
-the events, what becomes of the attempt) or raises a `WorkloadError`, and then nothing has changed. There is no clock
-here, no randomness, no setting and no database: what a rule needs, it is given. So each can be tried on every state,
-and the authority can ask again on a fresh row whenever it has to.
+A rule takes a `Snapshot` of one workload, what is asked, and `now`; it answers with a `Decision` (the snapshot after
+it, the events, what becomes of the attempt) or raises a `WorkloadError`, and then nothing has changed. There is no
+clock here, no randomness, no setting and no database: what a rule needs, it is given. So each can be tried on every
+state, and the authority can ask again on a fresh row whenever it has to.
 
 What always holds (section 12 of the contract): an event follows the one before, by a legal pair; a workload has a
 current claim exactly while it is held, and one open attempt exactly then; tokens and attempt numbers only rise; there

@@ -222,6 +222,15 @@ class _Rule:
     accepts: Callable[[re.Match[str]], bool] = lambda match: True
     any_case: bool = False
 
+    def is_suspected(self, text: str) -> bool:
+        """Say whether the text holds a hint, in the hint's case unless any case will do."""
+        if self.any_case:
+            text = text.lower()
+        for hint in self.hints:  # noqa: SIM110 - a third of the time of any(), for every text there is
+            if hint in text:
+                return True
+        return False
+
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Give where secret material begins and ends."""
         for match in self.pattern.finditer(text):
@@ -367,21 +376,15 @@ _RULES: Final = (
     _provider("age_key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
 )
 
-_HINTS: Final = tuple((hint, rule) for rule in _RULES for hint in rule.hints)
-
 
 def _suspected(text: str) -> Iterator[_Rule]:
     """Give the rules, in their order, that the text holds a hint of."""
-    lowered = text.lower()
-    last = None
-    for hint, rule in _HINTS:
-        if rule is not last and hint in (lowered if rule.any_case else text):
-            last = rule
-            yield rule
+    return filter(lambda rule: rule.is_suspected(text), _RULES)
 
 
 def _first_rule(text: str, rules: Iterable[_Rule]) -> str | None:
     for rule in rules:
-        for _ in rule.spans(text):
-            return rule.name
+        if rule.is_suspected(text):
+            for _ in rule.spans(text):
+                return rule.name
     return None

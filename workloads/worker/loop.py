@@ -85,6 +85,7 @@ class Worker:
         self.grace_ms = grace_ms
         self.drain = drain
         self.worker_id = worker_id or make_worker_id()
+        self._handlers = handlers
         self._link = Link()
         self._ended = threading.Event()
         self._reporter = Reporter(handlers=handlers, link=self._link, ended=self._ended)
@@ -96,7 +97,6 @@ class Worker:
         self._guard = threading.Lock()
         self._running: set[Lease] = set()
         self._endings: Counter[Ending] = Counter()
-        self._must_rest = False
 
     @property
     def is_stopping(self) -> bool:
@@ -148,10 +148,6 @@ class Worker:
 
     def _loop(self) -> None:
         while not self._stops:
-            if self._must_rest:
-                self._must_rest = False
-                self._wait_until(lambda: False, self._poll_s())
-                continue
             free = self.concurrency - self._count()
             if free <= 0:
                 self._rest(None)
@@ -230,14 +226,21 @@ class Worker:
             ending = self._reporter.run(lease)
             self._heartbeats.remove(lease)
             if ending is Ending.UNKNOWN_DEFINITION:
-                # It is the first in the queue again: whoever knows it may be quicker.
-                self._must_rest = True
+                self._forget(lease.claim)
             with self._guard:
                 self._running.discard(lease)
                 if ending is not None:
                     self._endings[ending] += 1
             self._news.put(FREED)
         connections.close_all()
+
+    def _forget(self, claim: Claim) -> None:
+        """Ask no longer for what was given back as unknown: it is first in the queue again, and hides what is known."""
+        definition_id, exact = claim.definition_id, f"{claim.definition_id}@{claim.definition_revision}"
+        known = [name for name in self._handlers.selectors() if name.partition("@")[0] == definition_id]
+        with self._guard:
+            kept = {name for name in self.definitions if name not in (definition_id, exact)}
+            self.definitions = sorted(kept.union(known) if definition_id in self.definitions else kept)
 
     def _wind_up(self) -> None:
         """Wait for what runs, then tell it to stop, then release what does not."""

@@ -54,14 +54,14 @@ class Registry:
         """
         if isinstance(revisions, str) or isinstance(capabilities, str):
             raise TypeError("revisions and capabilities are lists or sets of strings, not one string")
-        wanted: list[str | None] = [None] if revisions is None else list(dict.fromkeys(revisions))
-        if not wanted:
+        named = [] if revisions is None else list(dict.fromkeys(revisions))
+        if revisions is not None and not named:
             raise ValueError(f"{definition_id}: an empty list of revisions would never run")
-        names: list[Any] = [definition_id, *(r for r in wanted if r is not None)]
+        names: list[Any] = [definition_id, *named]
         for name in names:
             if not isinstance(name, str) or not name or name != name.strip() or "@" in name or len(name) > 200:
                 raise ValueError(f"{name!r} can name no definition or revision")
-        for revision in wanted:
+        for revision in named if revisions is not None else [None]:
             registration = Registration(
                 definition_id=definition_id,
                 revision=revision,

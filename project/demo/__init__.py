@@ -1,0 +1,1 @@
+"""The demonstration that `make demo` runs: real files, real processes, one of them killed."""

@@ -1,0 +1,590 @@
+"""Claims: what is handed out, to whom, in which order, and lost responses. Section 5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.authority.builders import (
+    CLAIMED_AT,
+    EXPIRES_AT,
+    S,
+    admit,
+    attempts,
+    bring,
+    claim,
+    events,
+    id_of,
+    path,
+    refused,
+    request,
+    running,
+    state_of,
+    take,
+    text,
+    unchanged,
+    write_raw,
+)
+from tests.support import T0, at
+from workloads import authority
+from workloads.contract import Claim, Dependency, Fence, RetryPolicy, Timeouts
+from workloads.models import ClaimRequest, Workload
+
+pytestmark = pytest.mark.django_db
+
+BAD_FOR_BOTH: list[tuple[str, dict[str, Any]]] = [
+    ("worker_id", {"worker_id": ""}),
+    ("worker_id", {"worker_id": " w"}),
+    ("worker_id", {"worker_id": None}),
+    ("capabilities", {"capabilities": "letters"}),
+    ("capabilities", {"capabilities": None}),
+    ("capabilities", {"capabilities": [str(n) for n in range(101)]}),
+    ("lease_ms", {"lease_ms": 0}),
+    ("lease_ms", {"lease_ms": 86_400_001}),
+    ("lease_ms", {"lease_ms": True}),
+    ("lease_ms", {"lease_ms": 1.0}),
+    ("request_id", {"request_id": ""}),
+    ("request_id", {"request_id": 5}),
+    ("now", {"now": T0.replace(tzinfo=None)}),
+]
+
+
+# The arguments.
+
+
+@pytest.mark.parametrize(("field", "changes"), BAD_FOR_BOTH)
+@pytest.mark.parametrize("verb", ["claim", "claim_next"])
+def test_arguments_come_first_and_touch_nothing(
+    verb: str, field: str, changes: dict[str, Any], django_assert_num_queries: Any
+) -> None:
+    values = {"worker_id": "w", "capabilities": [], "lease_ms": 1, "now": T0} | changes
+    with django_assert_num_queries(0), refused("WORKLOAD_INVALID") as caught:
+        if verb == "claim":
+            authority.claim("nothing", **values)
+        else:
+            authority.claim_next(**values)
+    assert caught.value.details is not None
+    assert caught.value.details["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("limit", 0),
+        ("limit", -1),
+        ("limit", None),
+        ("limit", 1.0),
+        ("tenant_id", ""),
+        ("application_id", "a "),
+        ("definitions", "d"),
+        ("definitions", 5),
+        ("definitions", [None]),
+        ("definitions", ["d@1@2"]),
+        ("definitions", ["@1"]),
+        ("definitions", ["d@"]),
+        ("definitions", [str(n) for n in range(101)]),
+        ("start", 1),
+        ("start", None),
+    ],
+)
+def test_claim_next_checks_its_own_arguments(field: str, bad: Any, django_assert_num_queries: Any) -> None:
+    values: dict[str, Any] = {"worker_id": "w", "capabilities": [], "lease_ms": 1, "now": T0, field: bad}
+    with django_assert_num_queries(0), refused("WORKLOAD_INVALID") as caught:
+        authority.claim_next(**values)
+    assert caught.value.details is not None
+    assert caught.value.details["field"] == field
+
+
+def test_the_longest_lease_is_the_sites(limits: Any) -> None:
+    limits(MAX_LEASE_MS=10)
+    workload_id = admit()
+    with refused("WORKLOAD_INVALID"):
+        claim(workload_id, lease_ms=11)
+    with refused("WORKLOAD_INVALID"):
+        take(lease_ms=11)
+    assert claim(workload_id, lease_ms=10).lease_left_ms == 10
+
+
+@pytest.mark.parametrize("unknown", ["", "nothing", "é", "x" * 300, "a\0b", "\udc00", None, 5, id_of("k").upper()])
+def test_an_id_that_names_nothing_whatever_it_is_is_not_found(unknown: Any) -> None:
+    admit()
+    with refused("WORKLOAD_NOT_FOUND"):
+        claim(unknown)
+
+
+# What a claim does.
+
+
+def test_a_claim_is_a_lease_an_attempt_and_an_event() -> None:
+    workload_id = admit(definition_revision="7")
+    given = claim(workload_id, lease_ms=1_500)
+    workload = authority.get(workload_id)
+    assert given == Claim(
+        workload_id=workload_id,
+        attempt_id=given.attempt_id,
+        attempt_number=1,
+        claim_id=given.claim_id,
+        worker_id="w",
+        fencing_token=1,
+        claimed_at=CLAIMED_AT,
+        last_heartbeat=CLAIMED_AT,
+        expires_at=at(2_500),
+        lease_left_ms=1_500,
+        cancellation_requested=False,
+        definition_id="d",
+        definition_revision="7",
+    )
+    assert given.fence == Fence(workload_id=workload_id, claim_id=given.claim_id, worker_id="w", fencing_token=1)
+    for made in (given.claim_id, given.attempt_id):
+        assert 16 <= len(made) <= 64
+    stored = (workload.state, workload.claim_id, workload.worker_id, workload.claimed_at, workload.last_heartbeat)
+    assert stored == ("CLAIMED", given.claim_id, "w", CLAIMED_AT, CLAIMED_AT)
+    assert (workload.expires_at, workload.version, workload.updated_at) == (at(2_500), 2, CLAIMED_AT)
+    assert (workload.fencing_token, workload.attempt_count, workload.next_attempt_at) == (1, 1, None)
+    last = events(workload_id)[-1]
+    assert (last.from_state, last.to_state, last.at, last.actor) == ("READY", "CLAIMED", CLAIMED_AT, "w")
+    assert last.evidence == {
+        "claim_id": given.claim_id,
+        "worker_id": "w",
+        "attempt_id": given.attempt_id,
+        "fencing_token": "1",
+        "expires_at": text(at(2_500)),
+    }
+    (attempt,) = attempts(workload_id)
+    assert (attempt.number, attempt.attempt_id, attempt.claim_id) == (1, given.attempt_id, given.claim_id)
+    assert (attempt.worker_id, attempt.fencing_token, attempt.status) == ("w", 1, "CLAIMED")
+    assert (attempt.claimed_at, attempt.started_at, attempt.ended_at) == (CLAIMED_AT, None, None)
+    assert (attempt.error, attempt.failure_kind, attempt.effect) == (None, None, None)
+    assert (attempt.outcome_state, attempt.outcome_decision, attempt.outcome_next_attempt_at) == (None, None, None)
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_claim_next_does_the_same_and_with_start_runs_it_at_once(is_started: bool) -> None:
+    workload_id = admit()
+    (given,) = authority.claim_next(worker_id="w", capabilities=[], lease_ms=5, start=is_started, now=CLAIMED_AT)
+    workload = authority.get(workload_id)
+    (attempt,) = attempts(workload_id)
+    assert workload.version == 2
+    assert (given.lease_left_ms, given.expires_at) == (5, at(1_005))
+    if is_started:
+        assert path(workload_id) == ["CREATED", "READY", "CLAIMED", "RUNNING"]
+        assert (attempt.status, attempt.started_at) == ("RUNNING", CLAIMED_AT)
+        assert events(workload_id)[-1].evidence == {"attempt_id": given.attempt_id}
+        assert authority.start(given.fence, now=at(1_001)).claim_id == given.claim_id
+        assert authority.get(workload_id).version == 2
+    else:
+        assert path(workload_id) == ["CREATED", "READY", "CLAIMED"]
+        assert (attempt.status, attempt.started_at) == ("CLAIMED", None)
+
+
+def test_tokens_and_attempts_rise_and_are_never_used_again() -> None:
+    workload_id = admit(retry_policy=RetryPolicy(max_attempts=2, initial_delay_ms=0))
+    tokens = []
+    for turn in range(5):
+        now = at(10_000 * (turn + 1))
+        given = claim(workload_id, now=now)
+        tokens.append((given.fencing_token, given.attempt_number))
+        if turn == 0:
+            authority.release(given.fence, now=now)
+        elif turn == 2:
+            authority.fail(given.fence, kind="fatal", error="", now=now)
+            authority.rearm(workload_id, actor="op", reason="again", now=now)
+        elif turn == 1:
+            authority.fail(given.fence, kind="timeout", error="", now=now)
+        else:
+            authority.time_out(workload_id, actor="op", now=now)
+            authority.rearm(workload_id, actor="op", reason="again", now=now)
+    assert tokens == [(n, n) for n in range(1, 6)]
+    assert len({a.claim_id for a in attempts(workload_id)}) == 5
+    assert len({a.attempt_id for a in attempts(workload_id)}) == 5
+
+
+# What a claim judges, and in which order.
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        s
+        for s in S
+        if s
+        in (
+            "CLAIMED",
+            "RUNNING",
+            "CHECKPOINTED",
+            "CANCELLATION_REQUESTED",
+            "SUCCEEDED",
+            "CANCELLED",
+            "DEAD_LETTER",
+            "TIMED_OUT",
+        )
+    ],
+)
+def test_work_that_is_not_ready_is_refused_with_its_state(state: str) -> None:
+    workload_id, _ = bring(state)
+    with unchanged(workload_id):
+        with refused("WORKLOAD_NOT_READY", {"state": state}):
+            claim(workload_id, now=at(5_000))
+        assert take(now=at(5_000)) == []
+
+
+def test_work_that_is_not_due_is_refused_with_the_instant() -> None:
+    workload_id = admit(not_before=at(2_000))
+    with refused("WORKLOAD_NOT_READY", {"state": "READY", "next_attempt_at": text(at(2_000))}):
+        claim(workload_id, now=at(1_999))
+    assert take(now=at(1_999)) == []
+    assert claim(workload_id, now=at(2_000)).attempt_number == 1
+
+
+def test_a_deadline_comes_before_everything() -> None:
+    workload_id = admit(
+        timeouts=Timeouts(overall_ms=100),
+        not_before=at(50_000),
+        dependencies=[Dependency(workload_id="x")],
+        capability_snapshot={"a"},
+    )
+    with refused("WORKLOAD_TIMED_OUT", {"deadline": "overall", "deadline_at": text(at(100))}):
+        claim(workload_id, now=at(100))
+    assert path(workload_id)[-2:] == ["TIMED_OUT", "DEAD_LETTER"]
+
+
+def test_dependencies_come_before_the_instant_and_both_before_capabilities() -> None:
+    workload_id = admit(not_before=at(50_000), dependencies=[Dependency(workload_id="x")], capability_snapshot={"a"})
+    with refused("WORKLOAD_NOT_READY", {"state": "READY", "dependencies": ["x"]}):
+        claim(workload_id)
+    other = admit("other", not_before=at(50_000), capability_snapshot={"a"})
+    with refused("WORKLOAD_NOT_READY", {"state": "READY", "next_attempt_at": text(at(50_000))}):
+        claim(other)
+
+
+def use_up(**changes: Any) -> str:
+    """Leave READY work whose budget is used up: its uncounted releases were taken back, as by an older record."""
+    workload_id = admit(retry_policy=RetryPolicy(max_attempts=1), **changes)
+    given = claim(workload_id, capabilities=changes.get("capability_snapshot", ()))
+    authority.release(given.fence, now=CLAIMED_AT)
+    write_raw("workload", workload_id, uncounted_releases=0)
+    return workload_id
+
+
+def test_work_that_has_used_up_its_budget_is_dead_lettered_before_capabilities_are_judged() -> None:
+    workload_id = use_up(capability_snapshot={"a"})
+    with refused("WORKLOAD_ATTEMPTS_EXHAUSTED"):
+        claim(workload_id, now=at(2_000))
+    last = events(workload_id)[-1]
+    assert (last.from_state, last.to_state, last.actor) == ("READY", "DEAD_LETTER", "authority.claim")
+    assert last.evidence == {"decision": "attempt_budget_exhausted"}
+    workload = authority.get(workload_id)
+    assert (workload.finished_at, workload.next_attempt_at) == (at(2_000), None)
+
+
+def test_claim_next_passes_over_work_that_has_used_up_its_budget() -> None:
+    used = use_up(priority=9)
+    other = admit("other")
+    with unchanged(used):
+        assert take(now=at(2_000), limit=1) == [other]
+        assert take(now=at(2_000)) == []
+
+
+def test_lacking_capabilities_are_named_and_nothing_changes() -> None:
+    workload_id = admit(capability_snapshot={"b", "a", "c"})
+    with unchanged(workload_id):
+        with refused("WORKLOAD_CAPABILITY_DENIED", {"missing": ["a", "c"]}):
+            claim(workload_id, capabilities={"b", "x"})
+        assert take(capabilities={"b", "x"}) == []
+    assert claim(workload_id, capabilities=["c", "b", "a", "z", "a"]).attempt_number == 1
+
+
+@pytest.mark.parametrize(
+    ("needed", "able", "fits"),
+    [
+        (set(), set(), True),
+        (set(), {"a"}, True),
+        ({"a"}, set(), False),
+        ({"a"}, {"A"}, False),
+        ({"a", "b"}, {"a"}, False),
+        ({"a", "b"}, {"b", "c", "a"}, True),
+        ({"é"}, {"e\u0301"}, False),
+    ],
+)
+def test_claim_next_hands_out_what_a_worker_is_able_to_run(needed: set[str], able: set[str], fits: bool) -> None:
+    workload_id = admit(capability_snapshot=needed)
+    assert take(capabilities=able) == ([workload_id] if fits else [])
+
+
+def test_claim_next_passes_over_what_is_past_a_deadline() -> None:
+    late = admit("late", timeouts=Timeouts(queue_ms=10), priority=9)
+    later = admit("later", timeouts=Timeouts(overall_ms=10), priority=9)
+    due = admit("due")
+    with unchanged(late, later):
+        assert take(now=at(10), limit=1) == [due]
+    assert sorted(take(now=at(9))) == sorted([late, later])
+
+
+# Order.
+
+
+def test_highest_priority_first_then_longest_due_then_oldest() -> None:
+    later = admit("later", not_before=at(500))
+    low = admit("low", priority=-1, not_before=at(-9_000))
+    first = admit("first")
+    second = admit("second")
+    longest = admit("longest", not_before=at(-1))
+    high = admit("high", priority=2**31 - 1, not_before=at(900))
+    other = admit("other", definition_id="e", capability_snapshot={"c"}, priority=1)
+    assert take(capabilities={"c"}) == [high, other, longest, first, second, later, low]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_the_order_holds_over_many_lanes_whatever_is_asked_for_at_once(limit: int) -> None:
+    keys = [f"k{n:02}" for n in range(12)]
+    for n, key in enumerate(keys):
+        admit(
+            key,
+            definition_id=f"d{n % 3}",
+            capability_snapshot={f"c{n % 2}"},
+            priority=n % 4,
+            not_before=at(-(n % 5)),
+            application_id=f"app{n % 2}",
+        )
+    expected = sorted(range(12), key=lambda n: (-(n % 4), -(n % 5), n))
+    taken: list[str] = []
+    while given := take(capabilities={"c0", "c1"}, limit=limit):
+        assert len(given) <= limit
+        taken += given
+    assert taken == [id_of(keys[n], application_id=f"app{n % 2}") for n in expected]
+
+
+def test_work_that_comes_due_takes_its_place_in_the_order() -> None:
+    later = admit("later", priority=5, not_before=at(2_000))
+    now = admit("now")
+    again = admit("again", not_before=at(2_000))
+    assert take(now=at(1_999), limit=1) == [now]
+    assert take(now=at(1_999)) == []
+    assert take(now=at(2_000)) == [later, again]
+
+
+def test_a_retry_is_due_after_its_delay() -> None:
+    fence = running(retry_policy=RetryPolicy(initial_delay_ms=5_000))
+    outcome = authority.fail(fence, kind="timeout", error="", now=at(4_000))
+    assert outcome.next_attempt_at == at(9_000)
+    assert take(now=at(8_999)) == []
+    assert take(now=at(9_000)) == [fence.workload_id]
+
+
+@pytest.mark.parametrize(("limit", "given"), [(1, 1), (4, 4), (100, 5), (10**30, 5)])
+def test_at_most_limit_are_handed_out(limit: int, given: int) -> None:
+    for n in range(5):
+        admit(f"k{n}", definition_id=f"d{n % 2}")
+    assert len(take(limit=limit)) == given
+    assert Workload.objects.filter(state="CLAIMED").count() == given
+
+
+def test_without_a_limit_one_is_handed_out() -> None:
+    admit("a")
+    admit("b")
+    assert len(authority.claim_next(worker_id="w", capabilities=[], lease_ms=1, now=at(1))) == 1
+
+
+def test_a_large_claim_takes_all_in_order() -> None:
+    authority.admit_many([request(f"k{n:04}", definition_id=f"d{n % 7}") for n in range(700)], now=T0)
+    oldest_first = Workload.objects.order_by("created_at", "pk").values_list("workload_id", flat=True)
+    assert take(limit=1_000) == list(oldest_first)
+    assert take() == []
+
+
+# Whose work.
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        ({}, {"t app", "t other", "u app", "T app"}),
+        ({"tenant_id": "t"}, {"t app", "t other"}),
+        ({"application_id": "app"}, {"t app", "u app", "T app"}),
+        ({"tenant_id": "t", "application_id": "app"}, {"t app"}),
+        ({"tenant_id": "T"}, {"T app"}),
+        ({"tenant_id": "nobody"}, set()),
+    ],
+)
+def test_claims_may_be_kept_to_a_tenant_and_an_application(scope: dict[str, str], expected: set[str]) -> None:
+    for name in ("t app", "t other", "u app", "T app"):
+        tenant_id, application_id = name.split()
+        admit(name, tenant_id=tenant_id, application_id=application_id)
+    taken = take(**scope)
+    assert {authority.get(workload_id).idempotency_key for workload_id in taken} == expected
+
+
+@pytest.mark.parametrize(
+    ("definitions", "expected"),
+    [
+        (None, {"a@1", "a@2", "b@1", "A@1"}),
+        ([], set()),
+        ((), set()),
+        (["a"], {"a@1", "a@2"}),
+        (["a@2"], {"a@2"}),
+        (["a@2", "b"], {"a@2", "b@1"}),
+        ({"a", "a@2"}, {"a@1", "a@2"}),
+        (["a@3", "c"], set()),
+        (["A"], {"A@1"}),
+    ],
+)
+def test_definitions_say_which_work_and_which_revisions(definitions: Any, expected: set[str]) -> None:
+    for name in ("a@1", "a@2", "b@1", "A@1"):
+        definition_id, revision = name.split("@")
+        admit(name, definition_id=definition_id, definition_revision=revision)
+    taken = take(definitions=definitions)
+    assert {authority.get(workload_id).idempotency_key for workload_id in taken} == expected
+
+
+# A lost claim response.
+
+
+def ask(request_id: str = "r", **changes: Any) -> list[Claim]:
+    values: dict[str, Any] = {"worker_id": "w", "capabilities": [], "lease_ms": 60_000, "limit": 2, "now": CLAIMED_AT}
+    return authority.claim_next(request_id=request_id, **(values | changes))
+
+
+def test_the_same_request_gets_the_very_claims_again_and_no_new_ones() -> None:
+    ids = [admit(f"k{n}", priority=-n) for n in range(3)]
+    first = ask()
+    assert [c.workload_id for c in first] == ids[:2]
+    with unchanged(*ids):
+        assert ask() == first
+        assert [c.claim_id for c in ask(now=at(2_000))] == [c.claim_id for c in first]
+    assert [c.workload_id for c in ask("another")] == ids[2:]
+
+
+def test_another_limit_start_lease_or_capabilities_is_answered_as_the_first() -> None:
+    workload_id = admit(definition_id="d")
+    admit("more")
+    first = ask(limit=1)
+    with unchanged(workload_id):
+        assert ask(limit=9, start=True, lease_ms=5, capabilities={"x"}) == first
+    assert state_of(workload_id) == "CLAIMED"
+
+
+def test_a_repeat_shows_the_claim_as_it_stands() -> None:
+    admit()
+    (first,) = ask(limit=1)
+    authority.heartbeat(first.fence, extend_ms=86_400_000, now=at(2_000))
+    (again,) = ask(now=at(3_000))
+    assert (again.claim_id, again.last_heartbeat) == (first.claim_id, at(2_000))
+    assert (again.expires_at, again.lease_left_ms) == (at(86_402_000), 86_399_000)
+    authority.cancel(first.workload_id, actor="op", now=at(4_000))
+    assert [c.cancellation_requested for c in ask(now=at(5_000))] == [True]
+
+
+def test_claims_that_are_no_longer_current_are_left_out() -> None:
+    ids = [admit(f"k{n}") for n in range(4)]
+    first = ask(limit=4)
+    assert [c.workload_id for c in first] == ids
+    authority.release(first[0].fence, now=at(2_000))
+    authority.release(first[1].fence, now=at(2_000))
+    assert claim(ids[1], now=at(3_000)).fencing_token == 2
+    authority.heartbeat(first[2].fence, extend_ms=600_000, now=at(2_000))
+    assert [c.workload_id for c in ask(now=at(60_999))] == ids[2:]
+    assert [c.workload_id for c in ask(now=at(61_000))] == [ids[2]]
+    assert authority.get(ids[0]).state == "READY"
+
+
+def test_when_all_have_ended_a_repeat_gets_nothing_and_no_new_work() -> None:
+    admit("a")
+    (first,) = ask(limit=1)
+    authority.release(first.fence, now=at(2_000))
+    admit("b")
+    assert ask(now=at(3_000)) == []
+    assert ask(now=at(3_000)) == []
+
+
+def test_a_request_that_was_given_nothing_may_be_repeated_as_a_new_one() -> None:
+    assert ask() == []
+    workload_id = admit()
+    assert [c.workload_id for c in ask()] == [workload_id]
+    assert ClaimRequest.objects.count() == 1
+
+
+def test_a_request_id_belongs_to_its_worker() -> None:
+    first, second = admit("a"), admit("b")
+    assert [c.workload_id for c in ask(limit=1)] == [first]
+    assert [c.workload_id for c in ask(limit=1, worker_id="W")] == [second]
+
+
+def test_the_verb_and_the_workload_are_part_of_the_request() -> None:
+    first, second = admit("a"), admit("b")
+    claim(first, request_id="one")
+    ask("many", limit=1)
+    for call in (
+        lambda: claim(second, request_id="one"),
+        lambda: claim(second, request_id="many"),
+        lambda: ask("one"),
+    ):
+        with unchanged(first, second), refused("WORKLOAD_INVALID") as caught:
+            call()
+        assert caught.value.details is not None
+        assert caught.value.details["field"] == "request_id"
+
+
+def test_another_use_of_a_request_id_comes_after_existence_and_before_the_state() -> None:
+    first, second = admit("a"), admit("b", timeouts=Timeouts(queue_ms=1))
+    claim(first, request_id="one")
+    with refused("WORKLOAD_NOT_FOUND"):
+        claim("nothing", request_id="one")
+    with unchanged(second), refused("WORKLOAD_INVALID"):
+        claim(second, request_id="one")
+
+
+def test_claim_repeats_its_claim_while_that_is_current() -> None:
+    workload_id = admit()
+    first = claim(workload_id, request_id="one")
+    with unchanged(workload_id):
+        assert claim(workload_id, request_id="one", lease_ms=5, capabilities={"z"}) == first
+        again = claim(workload_id, request_id="one", now=EXPIRES_AT.replace(microsecond=0))
+        assert again.claim_id == first.claim_id
+        with refused("WORKLOAD_NOT_READY"):
+            claim(workload_id, request_id="two")
+
+
+def test_claim_is_not_ready_once_its_claim_has_ended() -> None:
+    workload_id = admit()
+    first = claim(workload_id, request_id="one", lease_ms=1_000)
+    with refused("WORKLOAD_NOT_READY", {"state": "CLAIMED"}):
+        claim(workload_id, request_id="one", now=at(2_000))
+    authority.recover_expired(now=at(2_000))
+    with refused("WORKLOAD_NOT_READY", {"state": "READY"}):
+        claim(workload_id, request_id="one", now=at(90_000))
+    other = claim(workload_id, request_id="two", now=at(90_000))
+    with unchanged(workload_id), refused("WORKLOAD_NOT_READY"):
+        claim(workload_id, request_id="one", now=at(90_000))
+    assert other.claim_id != first.claim_id
+
+
+def test_a_refused_claim_may_be_repeated_as_a_new_one() -> None:
+    workload_id = admit(not_before=at(2_000))
+    with refused("WORKLOAD_NOT_READY"):
+        claim(workload_id, request_id="one")
+    assert claim(workload_id, request_id="one", now=at(2_000)).attempt_number == 1
+
+
+def test_a_repeat_enforces_deadlines_first() -> None:
+    workload_id = admit(timeouts=Timeouts(claim_ms=100))
+    claim(workload_id, request_id="one")
+    with refused("WORKLOAD_TIMED_OUT"):
+        claim(workload_id, request_id="one", now=at(1_100))
+    assert state_of(workload_id) == "READY"
+
+
+def test_a_request_is_remembered_when_its_work_is_done() -> None:
+    workload_id = admit()
+    given = claim(workload_id, request_id="one")
+    authority.start(given.fence, now=at(2_000))
+    authority.complete(given.fence, result_id="r", output=1, now=at(3_000))
+    with refused("WORKLOAD_NOT_READY", {"state": "SUCCEEDED"}):
+        claim(workload_id, request_id="one", now=at(10**10))
+
+
+def test_the_lease_that_is_left_is_by_the_authoritys_clock_and_never_negative() -> None:
+    admit()
+    (given,) = ask(limit=1, now=at(1_000), lease_ms=1_000)
+    assert authority.heartbeat(given.fence, extend_ms=1, now=at(1_300)).lease_left_ms == 700
+    assert given.lease_left_ms == 1_000

@@ -1,0 +1,5 @@
+"""The admin: how workloads stand, why they do not run, and re-arming. It reads, and lets the authority write."""
+
+from workloads.admin.workload import WorkloadAdmin
+
+__all__ = ["WorkloadAdmin"]
