@@ -22,7 +22,6 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
-
 from schema_layouts import (
     CLAIMED,
     DONE,

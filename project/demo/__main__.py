@@ -24,7 +24,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import django
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from project.demo import files
 from project.demo.children import Broken, Children, exit_on
@@ -201,7 +201,8 @@ class Casualty:
         if self._told == 0 and attempts[0].status == "WORKER_LOST":
             self._told = 1
             # The checkpoint may be newer than the one that was there when the worker was looked at.
-            self._saved_at = row.checkpoints.filter(attempt_id=attempts[0].attempt_id).last().state["offset"]
+            saved = row.checkpoints.filter(attempt_id=attempts[0].attempt_id).last()
+            self._saved_at = 0 if saved is None else saved.state["offset"]
             say(f"Its lease ended, and the pass recovered the work; {self._saved_at / files.MIB:.0f} MiB are saved.")
         if self._told == 1 and len(attempts) > 1:
             self._told = 2
@@ -267,7 +268,7 @@ def _check(bar: Any, ids: dict[Path, str], unreadable: Path) -> Counter[str]:
     """Hold every record against its file; return the counts. Raise Broken at a wrong or missing checksum."""
     from workloads.models import Result, Workload
 
-    outputs = dict(Result.objects.values_list("record__workload_id", "output"))
+    outputs: dict[str, Any] = dict(Result.objects.values_list("record__workload_id", "output"))
     counts = Counter(retried=Workload.objects.filter(attempt_count__gt=1).count())
     for path, workload_id in ids.items():
         bar.update()

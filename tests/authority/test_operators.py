@@ -151,7 +151,7 @@ def test_then_the_version_before_the_state(name: str, state: str) -> None:
     workload_id, _ = bring(state)
     version = authority.get(workload_id).version
     with unchanged(workload_id):
-        for other in (version - 1 or 99, version + 1, 2**62):
+        for other in (version - 1, version + 1, -1, 2**62):
             with refused("WORKLOAD_CONFLICT", {"version": version}):
                 CALLS[name](workload_id, expected_version=other)
 

@@ -554,7 +554,7 @@ def test_bad_dependencies_are_refused(value: Any) -> None:
 
 def test_a_dependency_on_itself_is_a_cycle() -> None:
     details = details_of(lambda: arguments.dependencies([needs("a"), needs("own")], "own"))
-    assert details == {"field": "dependencies", "cycle": ["own", "own"]}
+    assert details == {"field": "dependencies", "cycle": ["own"]}
 
 
 def request(**changes: Any) -> AdmissionRequest:
@@ -689,7 +689,7 @@ def test_policies_name_their_fields_inside_a_request() -> None:
 def test_a_request_that_depends_on_itself_is_refused() -> None:
     own = workload_id("t", "a", "r", "k")
     details = details_of(lambda: arguments.admission(request(dependencies=[needs(own)])))
-    assert details == {"field": "dependencies", "cycle": [own, own]}
+    assert details == {"field": "dependencies", "cycle": [own]}
 
 
 @pytest.mark.parametrize("value", [None, {}, "request", Timeouts()])

@@ -7,11 +7,12 @@ import threading
 import time
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 
 from tests.worker.tools import admit, attempts, drain, eventually, get, registry, state, working
 from workloads import authority
-from workloads.contract import RetryPolicy, Timeouts
+from workloads.contract import Timeouts
+from workloads.models import Workload
 from workloads.worker import Cancelled, LeaseLost, Stopped, heartbeats, lease as leases, loop
 from workloads.worker.heartbeats import beat_every_ms
 
@@ -315,28 +316,22 @@ def test_connections_that_the_server_ends_are_opened_again(caplog):
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) <= 2
 
 
-def test_heartbeats_do_not_wait_for_a_locked_row_for_ever(caplog):
-    if not connection.features.has_select_for_update_nowait:
+def test_a_row_that_somebody_holds_costs_no_other_work_its_lease():
+    if not connection.features.has_select_for_update_skip_locked:
         pytest.skip("one writer: nothing can hold a row")
-    workload_id = admit(retry_policy=RetryPolicy(max_attempts=1))
-    other = admit()
-    running = []
+    held, other = admit(), admit()
+    running = set()
 
     def run(attempt):
-        running.append(attempt.workload_id)
-        return beating(attempt) if attempt.workload_id == workload_id else eventually(lambda: attempt.cancelled, 20)
+        running.add(attempt.workload_id)
+        return beating(attempt)
 
-    from django.db import transaction
-
-    from workloads.models import Workload
-
-    with working(run, lease_ms=1_500, concurrency=2, grace_ms=100) as worker:
+    with working(run, lease_ms=1_800, concurrency=2, grace_ms=100) as worker:
         eventually(lambda: len(running) == 2)
         with transaction.atomic():
-            list(Workload.objects.select_for_update().filter(workload_id=workload_id))
+            list(Workload.objects.select_for_update().filter(workload_id=held))
             eventually(lambda: worker._endings["lost"] == 1, 20)
-        # The thread of the heartbeats is free again once the row is.
-        eventually(lambda: authority.recover_expired() is not None)
-        late = admit("test")
-        eventually(lambda: late in running)
-    assert other in running
+            # Longer than a lease.
+            time.sleep(2)
+            assert worker._count() == 1
+    assert [row.status for row in attempts(other)] == ["RELEASED"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
 
@@ -37,7 +37,10 @@ TONES: Final[Mapping[str, str]] = {
 
 def word(state: str) -> SafeString:
     """Return a state or status as the contract's word, in its colour."""
-    return format_html('<span class="workloads-word workloads-{}">{}</span>', TONES.get(state, "quiet"), state)
+    # A long word may break at its underscores.
+    parts = format_html_join(mark_safe("_<wbr>"), "{}", ([part] for part in state.split("_")))
+    tone = TONES.get(state, "quiet")
+    return format_html('<span class="workloads-word workloads-{}" data-state="{}">{}</span>', tone, state, parts)
 
 
 def code(text: str) -> SafeString:
@@ -54,13 +57,13 @@ def instant(at: dt.datetime | None) -> str:
     return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), local.isoformat(), text)
 
 
-def relative(at: dt.datetime, now: dt.datetime) -> str:
-    """Return how far `at` lies from `now`, in its two greatest units; the exact instant shows on hovering."""
+def relative(at: dt.datetime, now: dt.datetime, units: int = 2) -> str:
+    """Return how far `at` lies from `now`, in its greatest units; the exact instant shows on hovering."""
     if abs(at - now) < dt.timedelta(minutes=1):
         seconds = abs(int((at - now).total_seconds()))
         said = _("%(count)d s") % {"count": seconds}
     else:
-        said = timeuntil(at, now) if at > now else timesince(at, now)
+        said = timeuntil(at, now, depth=units) if at > now else timesince(at, now, depth=units)
     text = _("in %(time)s") % {"time": said} if at > now else _("%(time)s ago") % {"time": said}
     return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), timezone.localtime(at), text)
 
@@ -106,6 +109,8 @@ def pairs(mapping: Mapping[str, Any]) -> str:
 
 
 def _detail(value: Any) -> Any:
+    if isinstance(value, SafeString):
+        return value
     if isinstance(value, list):
         return listed(value)
     return folded(value) if isinstance(value, str) else json.dumps(value)

@@ -51,7 +51,8 @@ class CappedPaginator(Paginator):
 
     @cached_property
     def _counted(self) -> int:
-        return self.object_list.order_by()[: MOST_LISTED + 1].count()
+        rows: Any = self.object_list
+        return int(rows.order_by().values("pk")[: MOST_LISTED + 1].count())
 
     @cached_property
     def count(self) -> int:

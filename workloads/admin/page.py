@@ -29,7 +29,7 @@ from workloads.contract import Blocker, RetryPolicy, Timeouts, WorkloadState
 from workloads.errors import WorkloadError
 from workloads.fields import TIMEOUT_NAMES
 from workloads.lifecycle.states import PARKED
-from workloads.models import Result, Workload
+from workloads.models import Attempt, Result, Workload
 
 MOST_EVENTS: Final = 200
 MOST_ATTEMPTS: Final = 50
@@ -49,6 +49,11 @@ class Table:
     rows: Sequence[Sequence[Any]] = ()
     note: str = ""
     empty: str = ""
+
+    @property
+    def labelled(self) -> list[list[tuple[str, Any]]]:
+        """The rows, each cell with its column's heading."""
+        return [list(zip(self.headings, row, strict=True)) for row in self.rows]
 
 
 def budget(workload: Workload) -> str:
@@ -136,7 +141,7 @@ def _policy(policy: RetryPolicy) -> str:
         "greatest": policy.max_delay_ms,
         "kinds": listed(policy.retry_on),
     }
-    return f"{said}; ±{policy.jitter:g}" if policy.jitter else said
+    return _("%(said)s; jitter %(jitter)g") % {"said": said, "jitter": policy.jitter} if policy.jitter else said
 
 
 def _timeouts(timeouts: Timeouts) -> str:
@@ -146,7 +151,7 @@ def _timeouts(timeouts: Timeouts) -> str:
 
 def tables(workload: Workload) -> list[Table]:
     """Return the workload's history and relations, each part in at most so many rows."""
-    parts = [_events(workload), _attempts(workload), _checkpoints(workload), _dependencies(workload)]
+    parts = [_attempts(workload), _events(workload), _checkpoints(workload), _dependencies(workload)]
     return [part for part in parts if part is not None]
 
 
@@ -191,15 +196,13 @@ def _attempts(workload: Workload) -> Table:
     return Table(
         anchor="attempts",
         title=_("Attempts"),
-        headings=[_("No."), _("Status"), _("Worker"), _("Claimed"), _("Started"), _("Ended"), _("Failure"), _("Then")],
+        headings=[_("No."), _("Status"), _("Worker"), _("Times"), _("Failure"), _("Then")],
         rows=[
             [
                 row.number,
                 word(row.status),
                 row.worker_id,
-                instant(row.claimed_at),
-                instant(row.started_at),
-                instant(row.ended_at),
+                _times(row),
                 format_html("{} {}", code(row.failure_kind), folded(row.error))
                 if row.failure_kind
                 else folded(row.error),
@@ -212,11 +215,16 @@ def _attempts(workload: Workload) -> Table:
     )
 
 
+def _times(row: Attempt) -> str:
+    instants = ((_("claimed"), row.claimed_at), (_("started"), row.started_at), (_("ended"), row.ended_at))
+    return pairs({name: instant(at) for name, at in instants if at is not None})
+
+
 def _checkpoints(workload: Workload) -> Table | None:
     count = workload.checkpoint_count
     if not count:
         return None
-    rows = workload.checkpoints.filter(_ends("sequence", count, MOST_CHECKPOINTS)).order_by("sequence")
+    rows: Any = workload.checkpoints.filter(_ends("sequence", count, MOST_CHECKPOINTS)).order_by("sequence")
     # At 64 KiB each, whole states would make megabytes of a page.
     rows = rows.defer("state").annotate(state_head=Left("state", MOST_STATE_CHARS + 1))
     return Table(

@@ -17,13 +17,15 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _, gettext_lazy, ngettext
 
 from workloads.admin import page, rearming
-from workloads.admin.display import NOTHING, code, pretty, relative, short, word
+from workloads.admin.display import NOTHING, pretty, relative, short, word
 from workloads.admin.listing import CappedPaginator, StateFilter, WorkloadList, search
 from workloads.contract import WorkloadState
+from workloads.lifecycle import arguments
 from workloads.lifecycle.states import PARKED
 from workloads.models import Workload
 
 MOST_MESSAGES: Final = 20
+SHOWN_CHARS: Final = 17
 FILTERS: Final = "_changelist_filters"
 
 
@@ -31,7 +33,7 @@ FILTERS: Final = "_changelist_filters"
 class WorkloadAdmin(admin.ModelAdmin):
     """Nothing is added, changed or deleted here. Re-arming needs the permission `workloads.rearm_workload`."""
 
-    list_display = ("state_word", "identity", "definition", "place", "age", "next_attempt", "used", "failure")
+    list_display = ("state_word", "identity", "place", "age", "next_attempt", "used", "failure")
     list_display_links = ("identity",)
     list_filter = (StateFilter,)
     list_per_page = 100
@@ -59,20 +61,20 @@ class WorkloadAdmin(admin.ModelAdmin):
         return False
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("workloads.view_workload")  # type: ignore[union-attr]
+        return request.user.has_perm("workloads.view_workload")
 
     def has_rearm_permission(self, request: HttpRequest) -> bool:
         """Whether this operator may re-arm: the right of its own, and that to look."""
-        return self.has_view_permission(request) and request.user.has_perm("workloads.rearm_workload")  # type: ignore[union-attr]
+        return self.has_view_permission(request) and request.user.has_perm("workloads.rearm_workload")
 
     # The list
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkloadList]:
         return WorkloadList
 
-    def lookup_allowed(self, *args: Any, **kwargs: Any) -> bool:
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         # Else an address could ask for a search through all payloads.
-        return False
+        return lookup == StateFilter.parameter_name
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -88,19 +90,21 @@ class WorkloadAdmin(admin.ModelAdmin):
 
     @admin.display(description=gettext_lazy("workload"))
     def identity(self, workload: Workload) -> str:
-        return code(workload.workload_id)
+        definition = f"{workload.definition_id}@{workload.definition_revision}"
+        return format_html(
+            '{}<br><code class="workloads-code" title="{}">{}…</code>',
+            definition,
+            workload.workload_id,
+            workload.workload_id[:SHOWN_CHARS],
+        )
 
-    @admin.display(description=gettext_lazy("definition"))
-    def definition(self, workload: Workload) -> str:
-        return f"{workload.definition_id}@{workload.definition_revision}"
-
-    @admin.display(description=gettext_lazy("tenant / application"))
+    @admin.display(description=gettext_lazy("tenant, application"))
     def place(self, workload: Workload) -> str:
-        return f"{workload.tenant_id} / {workload.application_id}"
+        return format_html("{}<br>{}", workload.tenant_id, workload.application_id)
 
     @admin.display(description=gettext_lazy("admitted"))
     def age(self, workload: Workload) -> str:
-        return relative(workload.created_at, timezone.now())
+        return relative(workload.created_at, timezone.now(), 1)
 
     @admin.display(description=gettext_lazy("next attempt"))
     def next_attempt(self, workload: Workload) -> str:
@@ -109,16 +113,16 @@ class WorkloadAdmin(admin.ModelAdmin):
         if workload.dependency_standing != "met":
             return _("waits for other work")
         now = timezone.now()
-        due = relative(workload.next_attempt_at, now)
+        due = relative(workload.next_attempt_at, now, 1)
         return due if workload.next_attempt_at > now else format_html(_("due {}"), due)
 
-    @admin.display(description=gettext_lazy("attempts used"))
+    @admin.display(description=gettext_lazy("attempts"))
     def used(self, workload: Workload) -> str:
         return page.budget(workload)
 
     @admin.display(description=gettext_lazy("last failure"))
     def failure(self, workload: Any) -> str:
-        return short(workload.failure_head or NOTHING)
+        return short(workload.failure_head or NOTHING, 80)
 
     # The page
 
@@ -126,6 +130,8 @@ class WorkloadAdmin(admin.ModelAdmin):
         """Return the workload by its key or by its workload id; None where there is none."""
         rows = self.get_queryset(request).defer("grant")
         if object_id.startswith("workload_"):
+            if not arguments.is_identifier(object_id):
+                return None
             return rows.filter(workload_id=object_id).first()
         keys = rearming.parse_keys([object_id])
         return rows.filter(pk__in=list(keys)).first() if keys else None
@@ -227,5 +233,5 @@ class WorkloadAdmin(admin.ModelAdmin):
 
     def _render(self, request: HttpRequest, template: str, context: dict[str, Any]) -> TemplateResponse:
         base = self.admin_site.each_context(request) | {"opts": self.opts, "media": self.media}
-        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        request.current_app = self.admin_site.name
         return TemplateResponse(request, f"admin/workloads/workload/{template}.html", base | context)

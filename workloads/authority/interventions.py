@@ -36,7 +36,7 @@ def _checked(actor: str, reason: str, expected_version: int | None) -> None:
     arguments.reason(reason)
     secrets.check_text(reason, field="reason")
     if expected_version is not None:
-        arguments.integer(expected_version, "expected_version", 1, 2**63 - 1)
+        arguments.integer(expected_version, "expected_version", -(2**63), 2**63 - 1)
 
 
 def _intervene(

@@ -289,7 +289,7 @@ def dependencies(value: object, own_id: str, field: str = "dependencies") -> tup
     """Return dependencies in the order of their ids, each once; at most 100.
 
     Refused: a `required_state` that is not SUCCEEDED, CANCELLED or DEAD_LETTER (members or their values); one id with
-    two required states; and `own_id`, the id that this admission will have, with `details.cycle` from it to itself.
+    two required states; and `own_id`, the id that this admission will have, with that id as `details.cycle`.
     """
     required: dict[str, WorkloadState] = {}
     for given in _iterate(value, field):
@@ -298,7 +298,7 @@ def dependencies(value: object, own_id: str, field: str = "dependencies") -> tup
         id_ = identifier(given.workload_id, field)
         state = _required_state(given.required_state, field)
         if id_ == own_id:
-            raise cyclic([own_id, own_id])
+            raise cyclic([own_id])
         if required.setdefault(id_, state) is not state:
             raise invalid(field, "one workload is required in two states")
         if len(required) > MAX_MEMBERS:

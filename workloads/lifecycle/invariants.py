@@ -156,7 +156,9 @@ class Inspection:
         decision = evidence.get("decision")
         pair = (event.from_state, event.to_state)
         if pair in RELEASE_ONLY and decision != RELEASES[S(event.to_state)]:
-            self._say(1, "release", f"{name} goes from {pair[0]} to {pair[1]} with decision {decision}, not by a release")
+            self._say(
+                1, "release", f"{name} goes from {pair[0]} to {pair[1]} with decision {decision}, not by a release"
+            )
         self._entered[event.to_state] += 1
         if decision is not None:
             self._decided[decision] += 1
@@ -260,7 +262,9 @@ class Inspection:
                 7, "made", f"fencing_token is {snapshot.fencing_token}, the last attempt's {token}, attempts are {made}"
             )
         if snapshot.attempt_count != made or number != made:
-            self._say(7, "count", f"attempt_count is {snapshot.attempt_count}, the last is {number}, attempts are {made}")
+            self._say(
+                7, "count", f"attempt_count is {snapshot.attempt_count}, the last is {number}, attempts are {made}"
+            )
         if claims != made:
             self._say(7, "claims", f"its events tell of {claims} claims, its attempts are {made}")
 
@@ -275,9 +279,13 @@ class Inspection:
             self._say(5, "attempt", f"it is {snapshot.state}, and an attempt is SUCCEEDED")
         if snapshot.release_count != statuses[AttemptStatus.RELEASED]:
             released = statuses[AttemptStatus.RELEASED]
-            self._say("counters", "releases", f"release_count is {snapshot.release_count}, released attempts {released}")
+            self._say(
+                "counters", "releases", f"release_count is {snapshot.release_count}, released attempts {released}"
+            )
         if snapshot.uncounted_releases > snapshot.release_count:
-            self._say("counters", "uncounted", f"uncounted_releases is {snapshot.uncounted_releases}, more than releases")
+            self._say(
+                "counters", "uncounted", f"uncounted_releases is {snapshot.uncounted_releases}, more than releases"
+            )
         if self._is_old:
             return
         if statuses[AttemptStatus.FAILED] != self._entered[S.FAILED]:

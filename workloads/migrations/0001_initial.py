@@ -323,6 +323,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "workload",
                 "verbose_name_plural": "workloads",
+                "permissions": [("rearm_workload", "Can re-arm a workload")],
             },
             bases=("workloads.admitted",),
         ),

@@ -2,7 +2,7 @@
 
 A handler is a function registered for a definition; `docs/worker.md` tells the story. The modules, from the bottom:
 `lease` (what this computer knows of a claim), `calls` (asking a database that may go away), `failures` (what an
-exception means), `attempt` (what a handler is given), `registry`, `heartbeats`, `reports` (one attempt), `loop` (all).
+exception means), `attempt` (what a handler is given), `registry`, `heartbeats`, `reports` (one attempt), `news` (waiting), `loop` (all).
 """
 
 from workloads.worker.attempt import Attempt

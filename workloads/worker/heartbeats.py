@@ -11,7 +11,8 @@ from django.db import Error, connections
 from workloads import authority
 from workloads.contract import Claim
 from workloads.errors import WorkloadError
-from workloads.worker.calls import Link, bounded, drop_connection, own_connection, pause_s
+from workloads.models import Workload
+from workloads.worker.calls import Link, alias, bounded, drop_connection, own_connection, pause_s
 from workloads.worker.lease import Lease, monotonic
 
 logger = logging.getLogger("workloads.worker")
@@ -92,18 +93,21 @@ class Heartbeats(threading.Thread):
         for start in range(0, len(held), ITEMS_A_CALL):
             part = held[start : start + ITEMS_A_CALL]
             # Twice: a connection that the server has ended while it was idle is no loss of the database.
-            if not self._extend(part, is_last=False) and not self._extend(part, is_last=True):
+            if not self._extend(part, is_repeat=False) and not self._extend(part, is_repeat=True):
                 return False
         return True
 
-    def _extend(self, leases: list[Lease], *, is_last: bool) -> bool:
+    def _extend(self, leases: list[Lease], *, is_repeat: bool) -> bool:
         asked_at = monotonic()
         try:
-            with bounded(self._every_s()):
+            with bounded(self._every_s() / 2):
+                if is_repeat:
+                    # It may have waited for a row that somebody holds: the others must not be lost with it.
+                    leases = _free(leases)
                 answers = authority.heartbeat_many([(lease.fence, self._lease_ms) for lease in leases])
         except (Error, WorkloadError) as error:
             drop_connection()
-            if is_last:
+            if is_repeat:
                 self._link.lost(error)
             return False
         except Exception:
@@ -125,6 +129,17 @@ class Heartbeats(threading.Thread):
                 return
             self._told_lost.add(lease)
         logger.warning("%s: attempt %s is lost: %s", lease.claim.workload_id, lease.claim.attempt_number, reason)
+
+
+def _free(leases: list[Lease]) -> list[Lease]:
+    """Return the leases whose rows nobody else has locked now; within the transaction, nobody will."""
+    using = alias()
+    if not connections[using].features.has_select_for_update_skip_locked:
+        return leases
+    rows = Workload.objects.using(using).filter(workload_id__in=[lease.fence.workload_id for lease in leases])
+    only = ("self",) if connections[using].features.has_select_for_update_of else ()
+    found = {row.workload_id for row in rows.order_by("pk").select_for_update(skip_locked=True, of=only)}
+    return [lease for lease in leases if lease.fence.workload_id in found]
 
 
 def beat_every_ms(lease_ms: int, heartbeat_ms: int | None) -> int:

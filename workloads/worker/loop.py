@@ -22,6 +22,7 @@ from workloads.models import Workload
 from workloads.worker.calls import Link, Unanswered, alias, drop_connection, own_connection, until_answered
 from workloads.worker.heartbeats import Heartbeats, beat_every_ms
 from workloads.worker.lease import Lease, monotonic
+from workloads.worker.news import wait_for_news
 from workloads.worker.registry import Registry, handlers as site_handlers
 from workloads.worker.reports import STOPPED, Ending, Reporter
 
@@ -91,7 +92,6 @@ class Worker:
         self._reporter = Reporter(handlers=handlers, link=self._link, ended=self._ended)
         self._heartbeats = Heartbeats(lease_ms=lease_ms, link=self._link)
         self._work: queue.SimpleQueue[Lease | None] = queue.SimpleQueue()
-        # A SimpleQueue may be put to by a signal's handler in the middle of a get; an Event may not be set so.
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._stops = 0
         self._guard = threading.Lock()
@@ -165,12 +165,7 @@ class Worker:
 
     def _rest(self, seconds: float | None) -> None:
         """Wait for news, at most so many seconds. Older news is all one."""
-        try:
-            self._news.get(timeout=seconds)
-            while True:
-                self._news.get_nowait()
-        except queue.Empty:
-            pass
+        wait_for_news(self._news, seconds)
 
     def _claim(self, limit: int) -> list[Lease]:
         """Claim up to `limit` workloads, started at once. A lost answer is asked for again under the same request."""

@@ -16,6 +16,7 @@ from django.db import Error, connections, router
 from workloads import authority
 from workloads.contract import PassReport
 from workloads.models import Workload
+from workloads.worker.news import wait_for_news
 
 logger = logging.getLogger("workloads.pass")
 
@@ -57,7 +58,6 @@ class Command(BaseCommand):
 
     def _repeat(self, interval: float, limit: int | None) -> bool:
         """Run a pass every `interval` seconds until a signal; return whether all went well."""
-        # A SimpleQueue may be put to by a signal's handler in the middle of a get.
         stop: queue.SimpleQueue[int] = queue.SimpleQueue()
         before = {}
         if threading.current_thread() is threading.main_thread():
@@ -81,11 +81,8 @@ class Command(BaseCommand):
                     is_away = True
                     connections[router.db_for_write(Workload)].close()
                 due = max(due + interval, time.monotonic())
-                try:
-                    stop.get(timeout=max(0.0, due - time.monotonic()))
-                except queue.Empty:
-                    continue
-                return all_well
+                if wait_for_news(stop, due - time.monotonic()):
+                    return all_well
         finally:
             sys.stdout.flush()
             for number, previous in before.items():

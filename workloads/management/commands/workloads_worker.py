@@ -110,4 +110,6 @@ def _stopping(worker: Worker) -> Iterator[None]:
         yield
     finally:
         for number, previous in before.items():
-            signal.signal(number, previous)
+            # One more SIGTERM must not turn an orderly ending into a death by signal, to the process's last breath.
+            is_ending = worker.is_stopping and number is signal.SIGTERM
+            signal.signal(number, signal.SIG_IGN if is_ending else previous)

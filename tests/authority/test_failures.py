@@ -1,9 +1,8 @@
-"""Reports: success with its one result, failure with what follows, and their repeats. Section 6."""
+"""Failures: what is recorded of an attempt that failed, and what follows in the same commit. Section 6."""
 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -26,12 +25,12 @@ from tests.authority.builders import (
     state_of,
     text,
     unchanged,
+    write_raw,
 )
 from tests.support import at
 from workloads import authority
 from workloads.contract import (
     Backoff,
-    CompletionReport,
     Effect,
     FailureOutcome,
     Fence,
@@ -39,7 +38,6 @@ from workloads.contract import (
     RetryPolicy,
     Timeouts,
 )
-from workloads.models import Result, Tombstone
 
 pytestmark = pytest.mark.django_db
 
@@ -54,213 +52,6 @@ def fail(
     fence: Fence, kind: str = "timeout", error: str = "slow", *, now: Any = ENDED_AT, **more: Any
 ) -> FailureOutcome:
     return authority.fail(fence, kind=kind, error=error, now=now, **more)
-
-
-# complete
-
-
-@pytest.mark.parametrize("state", [S.RUNNING, S.CHECKPOINTED])
-def test_completion_ends_the_work_well_with_its_one_result(state: str) -> None:
-    workload_id, fence = bring(state)
-    before = authority.get(workload_id)
-    given = complete(fence, output={"b": 1.0, "a": ("x",)}, artifacts=[{"name": "f"}], schema_version=3)
-    (attempt,) = attempts(workload_id)
-    assert given == ResultRecord(
-        result_id="r",
-        attempt_id=attempt.attempt_id,
-        produced_by="w",
-        output={"a": ["x"], "b": 1},
-        output_hash=hashlib.sha256(b'{"a":["x"],"b":1}').hexdigest(),
-        artifacts=[{"name": "f"}],
-        schema_version=3,
-        provenance={"claim_id": fence.claim_id, "fencing_token": 1},
-        at=ENDED_AT,
-    )
-    workload = authority.get(workload_id)
-    names = ("result_id", "attempt_id", "produced_by", "output", "output_hash", "artifacts", "schema_version", "at")
-    assert {n: getattr(workload.result, n) for n in names} == {n: getattr(given, n) for n in names}
-    assert workload.result.provenance == given.provenance
-    assert (workload.state, workload.finished_at, workload.version) == ("SUCCEEDED", ENDED_AT, before.version + 1)
-    assert (workload.claim_id, workload.worker_id, workload.claimed_at) == (None, None, None)
-    assert (workload.last_heartbeat, workload.expires_at, workload.next_attempt_at) == (None, None, None)
-    last = events(workload_id)[-1]
-    assert (last.from_state, last.to_state, last.actor, last.at) == (state, "SUCCEEDED", "w", ENDED_AT)
-    assert last.evidence == {"attempt_id": attempt.attempt_id, "result_id": "r"}
-    assert (attempt.status, attempt.ended_at, attempt.error) == ("SUCCEEDED", ENDED_AT, None)
-
-
-def test_without_more_there_are_no_artifacts_and_the_schema_is_the_first() -> None:
-    given = complete(running())
-    assert (given.artifacts, given.schema_version) == ([], 1)
-
-
-@pytest.mark.parametrize("state", [S.CLAIMED, S.CANCELLATION_REQUESTED])
-def test_only_running_work_succeeds(state: str) -> None:
-    workload_id, fence = bring(state)
-    with unchanged(workload_id), refused("WORKLOAD_TRANSITION_DENIED", {"from": state, "to": "SUCCEEDED"}):
-        complete(fence)
-    assert not Result.objects.exists()
-
-
-def test_the_very_same_report_again_is_answered_whatever_has_happened_since() -> None:
-    fence = running(timeouts=Timeouts(overall_ms=10_000))
-    first = complete(fence, output={"a": 1, "b": 2}, artifacts=["x"])
-    with unchanged(fence.workload_id):
-        assert complete(fence, output={"b": 2.0, "a": 1}, artifacts=("x",), now=at(10**10)) == first
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"output": 2},
-        {"output": True},
-        {"artifacts": ["y"]},
-        {"schema_version": 2},
-    ],
-)
-def test_another_report_under_the_same_id_is_a_conflict(other: dict[str, Any]) -> None:
-    fence = running()
-    complete(fence)
-    with unchanged(fence.workload_id), refused("WORKLOAD_RESULT_CONFLICT"):
-        complete(fence, **other)
-
-
-@pytest.mark.parametrize("other", [{"worker_id": "x"}, {"claim_id": "x"}, {"fencing_token": 0}, {"fencing_token": 9}])
-def test_the_same_report_by_another_fence_is_a_conflict(other: dict[str, Any]) -> None:
-    fence = running()
-    complete(fence)
-    with unchanged(fence.workload_id), refused("WORKLOAD_RESULT_CONFLICT"):
-        complete(replace(fence, **other))
-
-
-def test_a_result_id_of_another_workload_is_taken_in_its_tenant_alone() -> None:
-    complete(running("a"))
-    other, elsewhere = running("b", application_id="other"), running("c", tenant_id="u")
-    with unchanged(other.workload_id), refused("WORKLOAD_RESULT_DUPLICATE"):
-        complete(other)
-    assert complete(elsewhere).result_id == "r"
-    assert complete(other, "R").result_id == "R"
-
-
-def test_the_result_id_is_judged_before_deadlines_and_fence() -> None:
-    complete(running("a"))
-    late = running("b", timeouts=Timeouts(execution_ms=1_000))
-    with unchanged(late.workload_id), refused("WORKLOAD_RESULT_DUPLICATE"):
-        complete(replace(late, fencing_token=0), now=EXPIRES_AT)
-
-
-def test_a_result_id_of_pruned_work_stays_taken() -> None:
-    done = running("a")
-    complete(done)
-    key = authority.get(done.workload_id).result.result_key
-    Tombstone.objects.create(
-        workload_id="gone",
-        tenant_id="u",
-        application_id="app",
-        state="SUCCEEDED",
-        finished_at=at(1),
-        result_key=_key_of_other_tenant(),
-        pruned_at=at(2),
-    )
-    assert key != _key_of_other_tenant()
-    other = running("b", tenant_id="u")
-    with unchanged(other.workload_id), refused("WORKLOAD_RESULT_DUPLICATE"):
-        complete(other)
-
-
-def _key_of_other_tenant() -> Any:
-    from workloads.authority.dependencies import key_of
-
-    return key_of("u", "r")
-
-
-def test_a_second_result_of_the_same_work_is_refused_by_the_fence() -> None:
-    fence = running()
-    complete(fence)
-    with unchanged(fence.workload_id), refused("WORKLOAD_CLAIM_INVALID"):
-        complete(fence, "another")
-
-
-def test_a_result_id_whose_report_was_refused_is_free() -> None:
-    fence = running()
-    with refused("WORKLOAD_STALE_FENCE"):
-        complete(replace(fence, fencing_token=0))
-    with refused("WORKLOAD_LEASE_EXPIRED"):
-        complete(fence, now=EXPIRES_AT)
-    assert complete(fence).result_id == "r"
-
-
-def test_a_completion_that_is_late_never_lands() -> None:
-    fence = running(timeouts=Timeouts(execution_ms=1_000))
-    with refused("WORKLOAD_TIMED_OUT", {"deadline": "execution", "deadline_at": text(at(3_000))}):
-        complete(fence, now=at(3_000))
-    assert state_of(fence.workload_id) == "READY"
-    assert not Result.objects.exists()
-    with refused("WORKLOAD_CLAIM_INVALID"):
-        complete(fence, now=at(2_999))
-
-
-@pytest.mark.parametrize(
-    ("field", "changes"),
-    [
-        *(("result_id", {"result_id": bad}) for bad in ("", " r", "r" * 201, None, "a\0", 5)),
-        *(("schema_version", {"schema_version": bad}) for bad in (0, -1, 2**31, True, 1.0, None)),
-        ("output", {"output": {1, 2}}),
-        ("output", {"output": {"a": float("inf")}}),
-        ("output", {"output": ["\ud800"]}),
-        ("artifacts", {"artifacts": {"a": b""}}),
-        ("artifacts", {"artifacts": ["\0"]}),
-        ("now", {"now": at(1).replace(tzinfo=None)}),
-    ],
-)
-def test_the_arguments_of_a_completion_come_first(
-    field: str, changes: dict[str, Any], django_assert_num_queries: Any
-) -> None:
-    fence = running()
-    with django_assert_num_queries(0), refused("WORKLOAD_INVALID") as caught:
-        complete(fence, **changes)
-    assert caught.value.details is not None
-    assert caught.value.details["field"] == field
-    assert complete(fence).result_id == "r"
-
-
-@pytest.mark.parametrize("field", ["output", "artifacts"])
-def test_output_and_artifacts_are_limited_each(field: str, limits: Any) -> None:
-    limits(MAX_OUTPUT_BYTES=10)
-    fence = running()
-    with unchanged(fence.workload_id), refused("WORKLOAD_TOO_LARGE") as caught:
-        complete(fence, **{field: "x" * 9})
-    assert caught.value.details is not None
-    assert (caught.value.details["limit"], caught.value.details["size"]) == (10, 11)
-    complete(fence, output="x" * 8, artifacts="y" * 8)
-
-
-@pytest.mark.parametrize("field", ["output", "artifacts"])
-def test_output_and_artifacts_hold_no_secrets(field: str) -> None:
-    fence = running(connection_scopes={"billing"})
-    with unchanged(fence.workload_id):
-        for value, place in (({"a": KEY}, "$.a"), ({"api_key": "hunter2"}, "$.api_key")):
-            with refused("WORKLOAD_SECRET_MATERIAL") as caught:
-                complete(fence, **{field: value})
-            assert caught.value.details is not None
-            assert caught.value.details["path"] == place
-    complete(fence, **{field: {"api_key": "billing", "cookie": "env:COOKIE"}})
-
-
-def test_a_batch_of_completions_records_each() -> None:
-    fences = [running(f"k{n}") for n in range(5)]
-    answers = authority.complete_many(
-        [CompletionReport(fence=fence, result_id=f"r{n}", output=n) for n, fence in enumerate(fences)], now=ENDED_AT
-    )
-    assert [answer.output for answer in answers] == list(range(5))  # type: ignore[union-attr]
-    assert [authority.get(f.workload_id).result.output for f in fences] == list(range(5))
-    again = authority.complete_many(
-        [CompletionReport(fence=fence, result_id=f"r{n}", output=n) for n, fence in enumerate(fences)], now=at(10**9)
-    )
-    assert again == answers
-
-
-# fail
 
 
 @pytest.mark.parametrize("state", CLAIMED)
@@ -525,8 +316,6 @@ def test_jitter_shortens_a_delay_at_random_by_up_to_its_share() -> None:
 
 
 def test_no_overflow_at_any_retry_count() -> None:
-    from tests.authority.builders import write_raw
-
     longest = 3_155_760_000_000
     fence = running(retry_policy=RetryPolicy(max_attempts=2**31 - 1, initial_delay_ms=longest, max_delay_ms=longest))
     write_raw("workload", fence.workload_id, retry_count=2**31 - 3)

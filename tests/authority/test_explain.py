@@ -1,0 +1,224 @@
+"""Why a workload is not running now. Section 7, `explain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.authority.builders import (
+    CLAIMED,
+    EXPIRES_AT,
+    FINAL,
+    S,
+    admit,
+    bring,
+    claim,
+    refused,
+    request,
+    text,
+    unchanged,
+    write_raw,
+)
+from tests.support import T0, at
+from workloads import authority
+from workloads.contract import Blocker, Dependency, RetryPolicy, Timeouts
+from workloads.models import PassRun
+
+pytestmark = pytest.mark.django_db
+
+NOW = at(5_000)
+
+
+def why(workload_id: str, *, now: Any = NOW) -> dict[str, dict[str, Any]]:
+    """Return the reasons, each code with its details, in their order; assert that asking changes nothing."""
+    with unchanged(workload_id):
+        blockers = authority.explain(workload_id, now=now)
+    for blocker in blockers:
+        assert isinstance(blocker, Blocker)
+        assert blocker.message
+    reasons = {blocker.code: dict(blocker.details) for blocker in blockers}
+    assert len(reasons) == len(blockers)
+    return reasons
+
+
+@pytest.mark.parametrize("state", FINAL)
+def test_final_work_has_no_reason(state: str) -> None:
+    workload_id, _ = bring(state, timeouts=Timeouts(overall_ms=4_500))
+    assert why(workload_id) == {}
+
+
+def test_claimable_work_that_nothing_holds_back_has_none() -> None:
+    assert why(admit(), now=T0) == {}
+
+
+def test_work_that_is_not_due() -> None:
+    workload_id = admit(not_before=at(5_001))
+    assert why(workload_id) == {"not_due": {"next_attempt_at": text(at(5_001))}}
+    assert why(workload_id, now=at(5_001)) == {}
+
+
+def test_unmet_dependencies() -> None:
+    parent, _ = bring(S.SUCCEEDED, "parent")
+    cancelled = admit("cancelled")
+    authority.cancel(cancelled, actor="op", now=at(1))
+    child = admit(
+        dependencies=[Dependency(workload_id=parent), Dependency(workload_id=cancelled), Dependency(workload_id="a")]
+    )
+    PassRun.objects.create(id=1, ran_at=NOW)
+    assert why(child) == {"dependencies_unmet": {"dependencies": sorted(["a", cancelled])}}
+
+
+def test_a_used_up_budget() -> None:
+    workload_id = admit(retry_policy=RetryPolicy(max_attempts=1))
+    authority.release(claim(workload_id).fence, now=at(1_000))
+    write_raw("workload", workload_id, uncounted_releases=0)
+    assert list(why(workload_id)) == ["attempt_budget_used"]
+
+
+@pytest.mark.parametrize(
+    ("state", "details"),
+    [
+        (S.DEAD_LETTER, {"since": text(at(4_000)), "decision": "failure_kind_not_retryable"}),
+        (S.TIMED_OUT, {"since": text(at(4_000))}),
+    ],
+)
+def test_parked_work(state: str, details: dict[str, str]) -> None:
+    workload_id, _ = bring(state, timeouts=Timeouts(overall_ms=4_500))
+    assert why(workload_id) == {"parked": details}
+
+
+@pytest.mark.parametrize("state", CLAIMED)
+def test_claimed_work(state: str) -> None:
+    workload_id, _ = bring(state)
+    assert why(workload_id) == {"claimed": {"worker_id": "w", "expires_at": text(EXPIRES_AT)}}
+
+
+def test_a_cancellation_that_nobody_confirmed() -> None:
+    workload_id, _ = bring(S.CANCELLATION_REQUESTED, timeouts=Timeouts(overall_ms=4_500))
+    reasons = why(workload_id)
+    assert reasons == {"cancellation_unconfirmed": {"worker_id": "w", "expires_at": text(EXPIRES_AT)}}
+
+
+def test_a_deadline_that_passed_comes_first_and_a_pass_that_does_not_run_last() -> None:
+    workload_id = admit(
+        timeouts=Timeouts(overall_ms=5_000),
+        not_before=at(90_000),
+        dependencies=[Dependency(workload_id="x")],
+        priority=-1,
+    )
+    admit("first")
+    write_raw("workload", workload_id, attempt_count=3)
+    reasons = why(workload_id)
+    assert list(reasons) == [
+        "deadline_passed",
+        "dependencies_unmet",
+        "not_due",
+        "attempt_budget_used",
+        "behind_others",
+        "pass_not_running",
+    ]
+    assert reasons["deadline_passed"] == {"deadline": "overall", "deadline_at": text(at(5_000))}
+    assert next(iter(why(workload_id, now=at(4_999)))) == "dependencies_unmet"
+
+
+def test_a_deadline_of_claimed_work() -> None:
+    workload_id, _ = bring(S.RUNNING, timeouts=Timeouts(execution_ms=3_000))
+    PassRun.objects.create(id=1, ran_at=NOW)
+    reasons = why(workload_id)
+    assert list(reasons) == ["deadline_passed", "claimed"]
+    assert reasons["deadline_passed"] == {"deadline": "execution", "deadline_at": text(at(5_000))}
+
+
+# behind_others
+
+
+def test_what_goes_first_is_counted() -> None:
+    admit("priority", priority=1)
+    admit("longer_due", not_before=at(-1))
+    admit("older")
+    workload_id = admit("mine")
+    admit("younger")
+    admit("lower", priority=-1, not_before=at(-9))
+    assert why(workload_id) == {"behind_others": {"count": 3, "more": False}}
+
+
+def test_only_claimable_work_of_the_same_application_within_the_capabilities_counts() -> None:
+    admit("fits", capability_snapshot={"a"}, priority=1)
+    admit("fits too", priority=1, definition_id="other")
+    admit("other tenant", tenant_id="u", priority=1)
+    admit("other application", application_id="other", priority=1)
+    admit("needs more", capability_snapshot={"a", "b", "c"}, priority=1)
+    admit("later", not_before=at(9_000), priority=1)
+    admit("blocked", dependencies=[Dependency(workload_id="x")], priority=1)
+    admit("late", timeouts=Timeouts(queue_ms=10), priority=1)
+    authority.cancel(admit("done", priority=1), actor="op", now=at(1))
+    claim(admit("claimed", priority=9))
+    workload_id = admit("mine", capability_snapshot={"a", "b"})
+    assert why(workload_id)["behind_others"] == {"count": 2, "more": False}
+
+
+def test_work_that_came_due_meanwhile_counts() -> None:
+    admit("came due", not_before=at(4_000), priority=1)
+    workload_id = admit("mine")
+    assert why(workload_id)["behind_others"]["count"] == 1
+    assert why(workload_id, now=at(3_999)) == {}
+
+
+@pytest.mark.parametrize(("others", "expected"), [(1_000, (1_000, False)), (1_001, (1_000, True))])
+def test_it_counts_up_to_a_thousand(others: int, expected: tuple[int, bool]) -> None:
+    authority.admit_many([request(f"k{n}", priority=1) for n in range(others)], now=T0)
+    details = why(admit("mine"))["behind_others"]
+    assert (details["count"], details["more"]) == expected
+
+
+# pass_not_running
+
+
+def needing_a_pass() -> list[str]:
+    late = admit("late", timeouts=Timeouts(queue_ms=1))
+    lost = admit("lost")
+    claim(lost, lease_ms=10)
+    gone = admit("gone")
+    authority.cancel(gone, actor="op", now=at(1))
+    hopeless = admit("hopeless", dependencies=[Dependency(workload_id=gone)])
+    return [late, lost, hopeless]
+
+
+def test_work_that_waits_for_a_pass_says_that_none_has_run() -> None:
+    for workload_id in needing_a_pass():
+        assert list(why(workload_id))[-1] == "pass_not_running"
+
+
+def test_or_that_the_last_ran_too_long_ago() -> None:
+    ids = needing_a_pass()
+    PassRun.objects.create(id=1, ran_at=at(1_000))
+    for workload_id in ids:
+        assert "pass_not_running" not in why(workload_id, now=at(60_000))
+        assert why(workload_id, now=at(86_400_000))["pass_not_running"]["since"] == text(at(1_000))
+
+
+def test_a_pass_notes_that_it_ran() -> None:
+    authority.run_pass(now=at(1_000))
+    assert PassRun.objects.get().ran_at == at(1_000)
+    authority.run_pass(now=at(2_000))
+    assert PassRun.objects.get().ran_at == at(2_000)
+
+
+# The call.
+
+
+@pytest.mark.parametrize("unknown", ["", "nothing", None, 5, "a\0", "\udc00", "é" * 300])
+def test_an_id_that_names_nothing_is_not_found(unknown: Any) -> None:
+    with refused("WORKLOAD_NOT_FOUND"):
+        authority.explain(unknown, now=NOW)
+
+
+def test_a_naive_now_is_refused(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0), refused("WORKLOAD_INVALID"):
+        authority.explain("nothing", now=T0.replace(tzinfo=None))
+
+
+def test_without_now_it_is_the_databases_clock() -> None:
+    workload_id = admit(not_before=at(0))
+    assert [b.code for b in authority.explain(workload_id)] == ["not_due"]

@@ -1,0 +1,29 @@
+"""Waiting that a signal's handler can end."""
+
+from __future__ import annotations
+
+import queue
+import time
+from typing import Any, Final
+
+STEP_S: Final = 0.5
+
+
+def wait_for_news(news: queue.SimpleQueue[Any], seconds: float | None) -> bool:
+    """Wait until something stands in the queue, at most so many seconds; take all of it, and return whether there was.
+
+    A SimpleQueue may be put to by a signal's handler in the middle of a get, which an Event does not allow. A signal
+    that comes just before a get begins does not end it, so no get is long.
+    """
+    until = None if seconds is None else time.monotonic() + seconds
+    while True:
+        left = STEP_S if until is None else min(STEP_S, until - time.monotonic())
+        try:
+            news.get(timeout=max(0.0, left))
+        except queue.Empty:
+            if until is not None and time.monotonic() >= until:
+                return False
+            continue
+        while not news.empty():
+            news.get()
+        return True
