@@ -31,7 +31,7 @@ VOICES = {
     ],
     "Operator": ["cancel", "rearm", "time_out", "explain"],
     "Clock": ["run_pass", "enforce_deadlines", "recover_expired", "dead_letter_unsatisfiable"],
-    "Everybody": ["get", "list_for"],
+    "Everybody": ["get", "list_for", "verify"],
 }
 
 CODES = {
@@ -112,8 +112,8 @@ def render() -> str:
         "",
         "Made from the code by `python -m tests.reference`; a test keeps it equal.",
         "",
-        "`from workloads import authority` holds the verbs, `workloads.contract` the values, `workloads.errors` the one",
-        "exception, `workloads.models` the tables, for queries. Durations are integer milliseconds. Instants are aware",
+        "`from workloads import authority` holds the verbs, `workloads.contract` the values, `workloads.errors` the",
+        "one exception, `workloads.models` the tables, for queries. Durations are integer milliseconds. Instants are aware",
         "datetimes; `now=None` is the database's clock.",
         "",
     ]

@@ -147,7 +147,7 @@ def test_the_public_verbs_are_there_and_the_tests_know_them_all() -> None:
     named = (
         "admit admit_many issue_grant claim claim_next start heartbeat heartbeat_many context checkpoint release "
         "confirm_cancel complete complete_many fail cancel rearm time_out get list_for explain enforce_deadlines "
-        "recover_expired dead_letter_unsatisfiable run_pass prune"
+        "recover_expired dead_letter_unsatisfiable run_pass"
     )
     assert set(named.split()) <= public_verbs()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,17 +21,23 @@ from workloads.worker import WorkloadFailure
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
-    environment = {
+COMMAND = (sys.executable, "-m", "project.demo")
+
+
+def environment(folder: Path, scratch: Path, ends: str) -> dict[str, str]:
+    return {
         **os.environ,
         "DIR": str(folder),
-        "DEMO_EXIT": "1",
+        "DEMO_EXIT": ends,
         "DEMO_DATABASE": str(scratch / "demo #1.sqlite3"),
         "TMPDIR": str(scratch),
+        "PYTHONUNBUFFERED": "1",
     }
-    return subprocess.run(
-        [sys.executable, "-m", "project.demo"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
+
+
+def run(folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
+    env = environment(folder, scratch, "1")
+    return subprocess.run(COMMAND, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
 
 
 def children_of(scratch: Path) -> list[str]:
@@ -67,6 +74,28 @@ def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> 
     assert float(re.findall(r"seconds +([\d.]+)", done.stdout)[0]) < 60
     assert children_of(scratch) == []
     assert sorted(path.name for path in scratch.iterdir() if "sqlite3" not in path.name) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "code"),
+    [("Killed", signal.SIGTERM, 143), ("Killed", signal.SIGINT, 130), ("The admin stays", signal.SIGINT, 0)],
+)
+def test_whatever_ends_it_ends_its_children(tmp_path: Path, line: str, number: signal.Signals, code: int) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (tmp_path / "file").write_text("hello")
+    env = environment(tmp_path, scratch, "0")
+    with subprocess.Popen(COMMAND, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        try:
+            assert any(said.startswith(line) for said in demo.stdout)
+            assert len(children_of(scratch)) >= 3
+            demo.send_signal(number)
+            assert demo.wait(timeout=30) == code
+        finally:
+            demo.kill()
+    assert children_of(scratch) == []
+    assert [path for path in scratch.iterdir() if path.is_dir()] == []
 
 
 def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ say: Callable[[str], None] = tqdm.write
 def main() -> int:
     """Run the demonstration; return 0 if everything that it shows is right."""
     exit_on([signal.SIGTERM, signal.SIGHUP])
+    # A shell's background is told to ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     folder = Path(os.environ.get("DIR") or PROJECT).resolve()
     if not folder.is_dir():
         say(f"There is no folder {folder}.")

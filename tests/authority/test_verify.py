@@ -402,7 +402,7 @@ def test_no_false_alarm_while_others_write() -> None:
                 if turn % 3 == 0:
                     authority.fail(fence, kind="odd", error="e")
                     authority.rearm(id_of(key), actor="op", reason="again")
-                    authority.claim_next(worker_id=name, capabilities=(), lease_ms=60_000, start=True)
+                    authority.start(claim(id_of(key), now=None).fence)
                 else:
                     authority.complete(fence, result_id=key, output=turn)
                 if turn % 5 == 0:

@@ -209,10 +209,10 @@ class Histories(RuleBasedStateMachine):
             return dataclasses.replace(fence, workload_id=[*IDS, "nothing"][number % 7])
         return fence
 
-    def version(self, target: str, way: str) -> int | None:
-        if way == "none" or target not in self.model.records:
+    def version(self, workload_id: str, way: str) -> int | None:
+        if way == "none" or workload_id not in self.model.records:
             return None
-        return self.model.records[target].version - (way == "old")
+        return self.model.records[workload_id].version - (way == "old")
 
     # Admission.
 
@@ -260,9 +260,9 @@ class Histories(RuleBasedStateMachine):
 
     # Workers.
 
-    @rule(target=targets, worker_id=workers, capabilities=able, lease_ms=leases, request_id=request_ids)
-    def claim(self, target: str, **asked: Any) -> None:
-        self.say("claim", target, **asked)
+    @rule(workload_id=targets, worker_id=workers, capabilities=able, lease_ms=leases, request_id=request_ids)
+    def claim(self, workload_id: str, **asked: Any) -> None:
+        self.say("claim", workload_id, **asked)
 
     @rule(
         worker_id=workers,
@@ -367,24 +367,24 @@ class Histories(RuleBasedStateMachine):
 
     # Operators.
 
-    @rule(target=targets, reason=reasons, version=versions, force=st.booleans())
-    def cancel(self, target: str, reason: str, version: str, force: bool) -> None:
-        expected = self.version(target, version)
-        self.say("cancel", target, actor="olga", reason=reason, expected_version=expected, force=force)
+    @rule(workload_id=targets, reason=reasons, version=versions, force=st.booleans())
+    def cancel(self, workload_id: str, reason: str, version: str, force: bool) -> None:
+        expected = self.version(workload_id, version)
+        self.say("cancel", workload_id, actor="olga", reason=reason, expected_version=expected, force=force)
 
-    @rule(target=targets, reason=reasons, version=versions, restart_overall=st.booleans())
-    def rearm(self, target: str, reason: str, version: str, restart_overall: bool) -> None:
+    @rule(workload_id=targets, reason=reasons, version=versions, restart_overall=st.booleans())
+    def rearm(self, workload_id: str, reason: str, version: str, restart_overall: bool) -> None:
         parked = [name for name, record in self.model.records.items() if record.state in {"DEAD_LETTER", "TIMED_OUT"}]
-        if parked and target in IDS[:3]:
-            target = parked[IDS.index(target) % len(parked)]
-        expected = self.version(target, version)
+        if parked and workload_id in IDS[:3]:
+            workload_id = parked[IDS.index(workload_id) % len(parked)]
+        expected = self.version(workload_id, version)
         self.say(
-            "rearm", target, actor="olga", reason=reason, expected_version=expected, restart_overall=restart_overall
+            "rearm", workload_id, actor="olga", reason=reason, expected_version=expected, restart_overall=restart_overall
         )
 
-    @rule(target=targets, reason=reasons, version=versions)
-    def time_out(self, target: str, reason: str, version: str) -> None:
-        self.say("time_out", target, actor="olga", reason=reason, expected_version=self.version(target, version))
+    @rule(workload_id=targets, reason=reasons, version=versions)
+    def time_out(self, workload_id: str, reason: str, version: str) -> None:
+        self.say("time_out", workload_id, actor="olga", reason=reason, expected_version=self.version(workload_id, version))
 
     # The clock.
 

@@ -9,7 +9,7 @@ and replays; None is the database's clock, read once the rows are locked. Each r
   `confirm_cancel`; `complete`, `complete_many`, `fail`
 - operator: `cancel`, `rearm`, `time_out`, `explain`
 - clock: `enforce_deadlines`, `recover_expired`, `dead_letter_unsatisfiable`, `run_pass`
-- everybody: `get`, `list_for`
+- everybody: `get`, `list_for`; `verify`
 """
 
 from workloads.authority.admission import admit, admit_many
@@ -20,6 +20,7 @@ from workloads.authority.interventions import cancel, get, list_for, rearm, time
 from workloads.authority.leases import checkpoint, confirm_cancel, context, heartbeat, heartbeat_many, release, start
 from workloads.authority.recovery import dead_letter_unsatisfiable, enforce_deadlines, recover_expired, run_pass
 from workloads.authority.reports import complete, complete_many, fail
+from workloads.authority.verification import verify
 
 __all__ = [
     "admit",
@@ -47,4 +48,5 @@ __all__ = [
     "run_pass",
     "start",
     "time_out",
+    "verify",
 ]

@@ -9,7 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, connections
 
-from workloads.authority.verification import MAX_CHUNK, verify
+from workloads.authority import verify
+from workloads.errors import WorkloadError
 
 
 class Command(BaseCommand):
@@ -28,8 +29,6 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         chunk, database = options["chunk"], options["database"]
-        if not 1 <= chunk <= MAX_CHUNK:
-            raise CommandError(f"--chunk must be 1 to {MAX_CHUNK}", returncode=2)
         if database is not None and database not in connections:
             raise CommandError(f"--database: no such alias: {database}", returncode=2)
         read = faults = broken = 0
@@ -52,6 +51,8 @@ class Command(BaseCommand):
                     if options["json"]
                     else f"{fault.workload_id}  {fault.invariant}  {fault.message}"
                 )
+        except WorkloadError as refusal:
+            raise CommandError(refusal.message, returncode=2) from refusal
         except Error as error:
             self._show("")
             raise CommandError(f"The database can't be read: {' '.join(str(error).split())}", returncode=2) from error
