@@ -77,8 +77,8 @@ def main() -> int:
 
 def _serve(url: str, children: Children) -> None:
     """Keep the site, the worker that is left and the pass running until Ctrl-C."""
-    say(f"The admin stays at {url} until Ctrl-C.")
     try:
+        say(f"The admin stays at {url} until Ctrl-C.")
         while True:
             children.check()
             time.sleep(1)

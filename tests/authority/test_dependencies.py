@@ -355,6 +355,7 @@ def test_in_a_batch_a_parent_may_come_before_its_child_or_after() -> None:
         now=T0,
     )
     assert all(answer.created for answer in answers)  # type: ignore[union-attr]
+    assert standing(id_of("c1")) == ["waiting"]
     for key in "pq":
         complete(id_of(key))
     assert take(now=at(6_000)) == [id_of("c1"), id_of("c2")]

@@ -93,9 +93,9 @@ class Pairs:
 
     def record_differences(self, mine: dict[str, Record]) -> Iterator[str]:
         """Yield where the stored records, histories included, are not the model's."""
-        stored = {workload.pk: workload for workload in models.Workload.objects.order_by("pk")}
-        if (ids := [workload.workload_id for workload in stored.values()]) != list(mine):
-            yield f"stored are {ids}, admitted were {list(mine)}"
+        stored = {workload.pk: workload for workload in models.Workload.objects.all()}
+        if (ids := {workload.workload_id for workload in stored.values()}) != set(mine):
+            yield f"stored are {ids}, admitted were {set(mine)}"
             return
         rows: dict[int, dict[str, list[Any]]] = {pk: {name: [] for name in HISTORY} for pk in stored}
         for name, model, place in (

@@ -123,6 +123,9 @@ class Model:
             if (other := self._dependency(record, name)) and other.state in FINAL and other.state != needed
         ]
 
+    def missing(self, record: Record) -> list[str]:
+        return [name for name, _ in record.dependencies if not self._dependency(record, name)]
+
     def _judge(self, record: Record, fence: Fence, now: dt.datetime, *, late: bool = False) -> dict[str, str]:
         """Refuse what the fence refuses. With `late`, a lease that is over is excused where the site says so."""
         if record.claim_id is None:
@@ -197,12 +200,12 @@ class Model:
     # Section 4.
 
     def admit(self, request: AdmissionRequest, *, now: dt.datetime) -> tuple[Record, bool]:
+        if request.retry_policy.max_attempts < 1:
+            raise invalid("retry_policy.max_attempts")
         needed: dict[str, str] = {}
         for one in request.dependencies:
             if needed.setdefault(one.workload_id, str(one.required_state)) != one.required_state:
                 raise invalid("dependencies")
-        if request.retry_policy.max_attempts < 1:
-            raise invalid("retry_policy.max_attempts")
         new = records.admitted(request, request.dependencies, now)
         if new.workload_id in needed:
             raise ModelRefusal("WORKLOAD_INVALID")
@@ -332,6 +335,7 @@ class Model:
         start: bool,
         request_id: str | None,
         now: dt.datetime,
+        picked: Sequence[str],
     ) -> list[dict[str, Any]]:
         self._lease("lease_ms", lease_ms)
         if limit < 1:
@@ -354,9 +358,12 @@ class Model:
                 and (definitions is None or bool(names & set(definitions)))
             )
 
-        # A stable sort: of two admitted at the same instant, the one admitted first.
-        ordered = sorted(self.records.values(), key=lambda one: (-one.priority, one.next_attempt_at, one.created_at))
-        chosen = [record for record in ordered if wanted(record)][:limit]
+        def place(record: Record) -> tuple[Any, ...]:
+            # Of those admitted at the same instant, in one batch, none is the oldest.
+            free = [name != record.workload_id for name in picked]
+            return -record.priority, record.next_attempt_at, record.created_at, *free
+
+        chosen = sorted(filter(wanted, self.records.values()), key=place)[:limit]
         for record in chosen:
             self._hand_out(record, worker_id, lease_ms, now)
             if start:

@@ -193,9 +193,11 @@ class Record:
         return counted >= self.retry_policy.max_attempts + self.operator_retries
 
     def move(self, to_state: str, now: dt.datetime, actor: str, **evidence: Any) -> None:
-        """Write one event. An event to READY says when the work is due, where that is later."""
-        if to_state == READY and self.next_attempt_at is not None and self.next_attempt_at > now:
+        """Write one event. An event to READY says when the work is due, where that is later; no other work is due."""
+        if to_state == READY and self.next_attempt_at > now:
             evidence["next_attempt_at"] = iso(self.next_attempt_at)
+        elif to_state not in {"CREATED", READY}:
+            self.next_attempt_at = None
         from_state = self.events[-1].to_state if self.events else ""
         self.events.append(Event(len(self.events) + 1, from_state, to_state, now, actor, evidence))
         self.state = to_state
@@ -284,5 +286,5 @@ def admitted(request: AdmissionRequest, dependencies: Iterable[Dependency], now:
     )
     evidence = {"not_before": iso(request.not_before)} if request.not_before else {}
     record.move("CREATED", now, request.requested_by, **evidence)
-    record.move(READY, now, request.requested_by)
+    record.move(READY, now, request.requested_by, **evidence)
     return record

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Final
 
+from django.db import connections
 from django.db.models import Q
 
 from workloads.authority.claims import matching_lanes
-from workloads.authority.records import Transaction, is_findable, not_found, read_workloads, transact
+from workloads.authority.records import Transaction, alias, is_findable, not_found, read_workloads
 from workloads.contract import Blocker, WorkloadState
 from workloads.lifecycle import arguments, deadlines
 from workloads.lifecycle.canonical import iso
@@ -26,26 +27,22 @@ def explain(workload_id: str, *, now: dt.datetime | None = None) -> list[Blocker
     Empty for final states, and for claimable work that nothing holds back. An id that names nothing:
     WORKLOAD_NOT_FOUND. Section 7.
     """
-    given = arguments.now(now)
-
-    def work(tx: Transaction) -> list[Blocker]:
-        found = read_workloads(tx, "a.workload_id = %s", [workload_id]) if is_findable(workload_id) else []
-        if not found:
-            raise not_found()
-        (snapshot,) = found
-        if snapshot.state in FINAL:
-            return []
-        blockers = [*_deadline(snapshot, tx.now)]
-        if snapshot.state in PARKED:
-            blockers.append(_parked(tx, snapshot))
-        elif snapshot.claim is not None:
-            blockers.append(_claimed(snapshot))
-        elif snapshot.state is WorkloadState.READY:
-            blockers += _waiting(tx, snapshot)
-        blockers += _pass(tx, snapshot)
-        return blockers
-
-    return transact(work, now=given)
+    # No transaction of its own: it decides nothing, and on SQLite it would wait for the one writer.
+    tx = Transaction(connections[alias()], arguments.now(now))
+    found = read_workloads(tx, "a.workload_id = %s", [workload_id]) if is_findable(workload_id) else []
+    if not found:
+        raise not_found()
+    (snapshot,) = found
+    if snapshot.state in FINAL:
+        return []
+    blockers = _deadline(snapshot, tx.now)
+    if snapshot.state in PARKED:
+        blockers.append(_parked(tx, snapshot))
+    elif snapshot.claim is not None:
+        blockers.append(_claimed(snapshot))
+    elif snapshot.state is WorkloadState.READY:
+        blockers += _waiting(tx, snapshot)
+    return blockers + _pass(tx, snapshot)
 
 
 def _deadline(snapshot: Snapshot, now: dt.datetime) -> list[Blocker]:

@@ -16,8 +16,9 @@ from workloads.models import Workload, WorkloadQuerySet
 
 def get(workload_id: str) -> Workload:
     """Return the workload as committed. An id that names nothing, whatever it is: WORKLOAD_NOT_FOUND. Section 7."""
-    rows = Workload.objects.using(alias()).filter(workload_id=workload_id)
-    found: Workload | None = rows.first() if is_findable(workload_id) else None
+    found: Workload | None = None
+    if is_findable(workload_id):
+        found = Workload.objects.using(alias()).filter(workload_id=workload_id).first()
     if found is None:
         raise not_found()
     return found

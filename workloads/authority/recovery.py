@@ -99,9 +99,9 @@ class Sweep:
                     due_at = rules.derive(snapshot, tx.now).due_at
                     if due_at is None or due_at > tx.now:
                         early.append(snapshot)
-            now = tx.now
+            # First: what follows from the decisions may change how the dependencies of these stand.
+            write_derived(tx, early, tx.now)
             write(tx, decisions)
-            write_derived(tx, early, now)
             return [d.after.workload_id for d in decisions]
 
         # Within a caller's transaction a failing batch must undo itself alone.
@@ -113,7 +113,7 @@ class Sweep:
 
 def _is_usable() -> bool:
     connection = connections[alias()]
-    return connection.in_atomic_block or connection.is_usable()
+    return not connection.needs_rollback if connection.in_atomic_block else connection.is_usable()
 
 
 def _name(pk: int) -> str:
@@ -197,7 +197,7 @@ def run_pass(*, now: dt.datetime | None = None, limit: int | None = None) -> Pas
     timed_out = _sweep(_enforce, now, limit)
     recovered = _sweep(_recover, now, limit)
     unsatisfiable = _sweep(_give_up, now, limit, _look_again)
-    _note(now)
+    _note(arguments.now(now))
     return PassReport(
         timed_out=timed_out.decided,
         recovered=recovered.decided,

@@ -131,6 +131,8 @@ def complete_many(
             if item.workload_id in workloads_seen or item.asked.result_id in results_seen:
                 outcomes |= _complete_run(tx, run, current)
                 run, workloads_seen, results_seen = [], set(), set()
+                # What follows from the run may have changed how the dependencies of the others stand.
+                current = {s.workload_id: s for s in lock_workloads(tx, pks=[s.pk for s in locked])}
             run.append((index, item))
             workloads_seen.add(item.workload_id)
             results_seen.add(item.asked.result_id)

@@ -261,18 +261,18 @@ class Worker:
             ending = self._reporter.release(lease, STOPPED)
             with self._guard:
                 self._endings[ending] += 1
-        # The handlers of the others have ended; only their reports are outstanding.
-        self._wait_until(lambda: self._ended.is_set() or self._are_within(stuck), LAST_WORDS_S, stops=3)
+        # The handlers of the others have ended. Their reports are outstanding, and no signal cuts them short.
+        self._wait_until(lambda: self._ended.is_set() or self._are_within(stuck), LAST_WORDS_S)
         last_words.cancel()
 
     def _are_within(self, leases: set[Lease]) -> bool:
         with self._guard:
             return self._running <= leases
 
-    def _wait_until(self, holds: Callable[[], bool], seconds: float, *, stops: int = 1) -> None:
-        """Wait until something holds, at most so many seconds, and only until `stop` was called so many times."""
+    def _wait_until(self, holds: Callable[[], bool], seconds: float, *, stops: int | None = None) -> None:
+        """Wait until something holds, at most so many seconds, and only until `stop` was called `stops` times."""
         until = monotonic() + seconds
-        while self._stops < stops and not holds() and (left := until - monotonic()) > 0:
+        while (stops is None or self._stops < stops) and not holds() and (left := until - monotonic()) > 0:
             self._rest(left)
 
 
