@@ -113,8 +113,8 @@ def render() -> str:
         "Made from the code by `python -m tests.reference`; a test keeps it equal.",
         "",
         "`from workloads import authority` holds the verbs, `workloads.contract` the values, `workloads.errors` the",
-        "one exception, `workloads.models` the tables, for queries. Durations are integer milliseconds. Instants are aware",
-        "datetimes; `now=None` is the database's clock.",
+        "one exception, `workloads.models` the tables, for queries. Durations are integer milliseconds. Instants are",
+        "aware datetimes; `now=None` is the database's clock.",
         "",
     ]
     for voice, names in VOICES.items():
