@@ -335,22 +335,32 @@ def test_highest_priority_first_then_longest_due_then_oldest() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_the_order_holds_over_many_lanes_whatever_is_asked_for_at_once(limit: int) -> None:
-    keys = [f"k{n:02}" for n in range(12)]
+    keys = [f"k{n:02}" for n in range(24)]
     for n, key in enumerate(keys):
         admit(
             key,
             definition_id=f"d{n % 3}",
             capability_snapshot={f"c{n % 2}"},
-            priority=n % 4,
+            priority=n % 2,
             not_before=at(-(n % 5)),
             application_id=f"app{n % 2}",
         )
-    expected = sorted(range(12), key=lambda n: (-(n % 4), -(n % 5), n))
+    expected = sorted(range(24), key=lambda n: (-(n % 2), -(n % 5), n))
     taken: list[str] = []
     while given := take(capabilities={"c0", "c1"}, limit=limit):
         assert len(given) <= limit
         taken += given
     assert taken == [id_of(keys[n], application_id=f"app{n % 2}") for n in expected]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_the_order_holds_within_one_lane(limit: int) -> None:
+    due = [0, -3, -1, -3, -2]
+    ids = [admit(f"k{n}", not_before=at(ms)) for n, ms in enumerate(due)]
+    taken: list[str] = []
+    while given := take(limit=limit):
+        taken += given
+    assert taken == [ids[n] for n in (1, 3, 4, 2, 0)]
 
 
 def test_work_that_comes_due_takes_its_place_in_the_order() -> None:

@@ -237,3 +237,18 @@ def test_a_batch_of_completions_records_each() -> None:
         [CompletionReport(fence=fence, result_id=f"r{n}", output=n) for n, fence in enumerate(fences)], now=at(10**9)
     )
     assert again == answers
+
+
+def test_in_a_batch_a_result_id_goes_to_the_first_that_names_it() -> None:
+    first, second, third = running("a"), running("b"), running("c")
+    answers = authority.complete_many(
+        [
+            CompletionReport(fence=second, result_id="r", output=2),
+            CompletionReport(fence=first, result_id="r", output=1),
+            CompletionReport(fence=third, result_id="other", output=3),
+        ],
+        now=ENDED_AT,
+    )
+    assert [getattr(answer, "code", "fine") for answer in answers] == ["fine", "WORKLOAD_RESULT_DUPLICATE", "fine"]
+    assert authority.get(second.workload_id).result.output == 2
+    assert state_of(first.workload_id) == "RUNNING"

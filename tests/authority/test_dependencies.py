@@ -212,16 +212,21 @@ def test_work_that_is_not_due_yet_is_dead_lettered_too() -> None:
 
 
 @pytest.mark.parametrize("scope", [{"tenant_id": "other"}, {"application_id": "other"}])
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("parent_is", ["done before", "there before", "admitted after"])
 def test_an_id_of_another_tenant_or_application_is_one_that_does_not_exist(
-    scope: dict[str, str], is_first: bool
+    scope: dict[str, str], parent_is: str
 ) -> None:
-    if is_first:
-        parent = admit("parent", **scope)
+    parent = id_of("parent", **scope)
+    if parent_is != "admitted after":
+        admit("parent", **scope)
+    if parent_is == "done before":
+        complete(parent)
     child = admit_child("child", dependencies=[on("parent", **scope)])
-    if not is_first:
-        parent = admit("parent", **scope)
-    complete(parent)
+    assert standing(child) == ["missing"]
+    if parent_is == "admitted after":
+        admit("parent", **scope)
+    if parent_is != "done before":
+        complete(parent)
     blocked(child, parent)
     authority.run_pass(now=at(1_000_000))
     blocked(child, parent, now=at(1_000_001))

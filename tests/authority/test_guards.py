@@ -100,6 +100,19 @@ def test_a_repeat_of_a_claim_waits_for_its_first() -> None:
     assert [state_of(workload_id) for workload_id in ids] == ["CLAIMED", "CLAIMED", "READY"]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_claim_that_waited_for_its_request_id_begins_when_it_could() -> None:
+    admit("a", now=None)
+    second = admit("b", now=None)
+
+    def ask() -> list[Any]:
+        return authority.claim_next(worker_id="w", capabilities=[], lease_ms=LEASE_MS, request_id="q")
+
+    with other_connection(ask, commits=False) as other:
+        given = claim(second, now=None, request_id="q")
+    assert given.claimed_at >= other["released_at"]
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_process_whose_clock_is_wrong_changes_nothing(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:

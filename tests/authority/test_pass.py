@@ -384,3 +384,13 @@ def test_a_rule_that_raises_is_named_too(monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(report.failed) == [late]
     assert "in a rule" in report.failed[late]
     assert state_of(late) == "READY"
+
+
+def test_rows_that_fail_hide_nothing_behind_them() -> None:
+    authority.admit_many([request(f"bad{n}", timeouts=Timeouts(queue_ms=1)) for n in range(105)], now=T0)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workloads_admitted SET retry_policy = '{'")
+    good = admit("good", timeouts=Timeouts(queue_ms=1))
+    report = authority.run_pass(now=at(5_000))
+    assert report.timed_out == [good]
+    assert len(report.failed) == 105

@@ -10,9 +10,7 @@ from typing import Any
 
 from django.db import OperationalError, connection, connections
 
-_BLOCKED = (
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-)
+_BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 class At:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,6 +18,14 @@ HISTORY = ("events", "attempts", "checkpoints", "result", "dependencies")
 SCALARS = tuple(given.name for given in dataclasses.fields(Record) if given.name not in HISTORY)
 OURS = (records.Event, records.Attempt, records.Checkpoint, records.Result)
 PRIVATE = frozenset({"confirmed"})
+MISSING = "no such field"
+TABLES = {
+    "events": (models.Event, "record_id", "sequence"),
+    "attempts": (models.Attempt, "record_id", "number"),
+    "checkpoints": (models.Checkpoint, "record_id", "sequence"),
+    "result": (models.Result, "record_id", "record"),
+    "dependencies": (models.Dependency, "dependent_id", "depends_on"),
+}
 
 
 class Pairs:
@@ -25,6 +34,7 @@ class Pairs:
     def __init__(self) -> None:
         self.real: dict[str, str] = {}
         self.mine: dict[str, str] = {}
+        self.same: dict[int, Any] = {}
 
     def agree(self, mine: str, real: Any) -> bool:
         """Pair two ids that meet for the first time; say whether they are a pair."""
@@ -52,7 +62,7 @@ class Pairs:
             same = mine == real
         elif isinstance(mine, Record):
             for name in SCALARS:
-                yield from self.differences(getattr(mine, name), getattr(real, name), f"{path}.{name}")
+                yield from self.differences(getattr(mine, name), field_of(real, name), f"{path}.{name}")
             return
         elif isinstance(mine, ModelRefusal):
             yield from self._refusals(mine, real, path)
@@ -60,7 +70,7 @@ class Pairs:
         elif isinstance(mine, OURS):
             for given in dataclasses.fields(mine):
                 if given.name not in PRIVATE:
-                    theirs = getattr(real, given.name, "no such field")
+                    theirs = field_of(real, given.name)
                     yield from self.differences(getattr(mine, given.name), theirs, f"{path}.{given.name}")
             return
         elif isinstance(mine, dict):
@@ -93,28 +103,39 @@ class Pairs:
 
     def record_differences(self, mine: dict[str, Record]) -> Iterator[str]:
         """Yield where the stored records, histories included, are not the model's."""
-        stored = {workload.pk: workload for workload in models.Workload.objects.all()}
-        if (ids := {workload.workload_id for workload in stored.values()}) != set(mine):
+        stored = {row["pk"]: row for row in models.Workload.objects.values("pk", *SCALARS)}
+        if (ids := {row["workload_id"] for row in stored.values()}) != set(mine):
             yield f"stored are {ids}, admitted were {set(mine)}"
             return
         rows: dict[int, dict[str, list[Any]]] = {pk: {name: [] for name in HISTORY} for pk in stored}
-        for name, model, place in (
-            ("events", models.Event, "record_id"),
-            ("attempts", models.Attempt, "record_id"),
-            ("checkpoints", models.Checkpoint, "record_id"),
-            ("result", models.Result, "record_id"),
-            ("dependencies", models.Dependency, "dependent_id"),
-        ):
-            for row in model.objects.all():
-                rows[getattr(row, place)][name].append(row)
-        for pk, workload in stored.items():
-            record = mine[workload.workload_id]
-            path = f"{record.requested_by}/{record.idempotency_key}"
-            yield from self.differences(record, workload, path)
-            for name in ("events", "attempts", "checkpoints"):
-                ordered = sorted(rows[pk][name], key=lambda row: getattr(row, "number", 0) or row.sequence)
-                yield from self.differences(getattr(record, name), ordered, f"{path}.{name}")
-            results = [record.result] if record.result else []
-            yield from self.differences(results, rows[pk]["result"], f"{path}.result")
-            waited = sorted((row.depends_on, row.required_state) for row in rows[pk]["dependencies"])
-            yield from self.differences(sorted(record.dependencies), waited, f"{path}.dependencies")
+        for name, (model, place, order) in TABLES.items():
+            for row in model.objects.order_by(order).values():
+                rows[row[place]][name].append(row)
+        for pk, row in stored.items():
+            record = mine[row["workload_id"]]
+            now = row, rows[pk]
+            # Nothing of either has changed since they were the same.
+            if self.same.get(pk) == (record, now):
+                continue
+            found = list(self._record(record, *now))
+            yield from found
+            if not found:
+                self.same[pk] = copy.deepcopy((record, now))
+
+    def _record(self, record: Record, row: Any, history: dict[str, list[Any]]) -> Iterator[str]:
+        path = f"{record.tenant_id}/{record.idempotency_key}"
+        yield from self.differences(record, row, path)
+        for name in ("events", "attempts", "checkpoints"):
+            yield from self.differences(getattr(record, name), history[name], f"{path}.{name}")
+        results = [
+            one | {"provenance": {"claim_id": one["claim_id"], "fencing_token": one["fencing_token"]}}
+            for one in history["result"]
+        ]
+        yield from self.differences([record.result] if record.result else [], results, f"{path}.result")
+        waited = sorted((one["depends_on"], one["required_state"]) for one in history["dependencies"])
+        yield from self.differences(sorted(record.dependencies), waited, f"{path}.dependencies")
+
+
+def field_of(real: Any, name: str) -> Any:
+    """Return a field of a model instance, of a value of the contract, or of a row."""
+    return real.get(name, MISSING) if isinstance(real, dict) else getattr(real, name, MISSING)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from workloads import conf
 from workloads.authority import clock, grants
 from workloads.authority.dependencies import Ancestry, judge, key_of
-from workloads.authority.records import COLD, Transaction, transact
+from workloads.authority.records import COLD, ROWS_A_STATEMENT, Transaction, transact
 from workloads.authority.writes import event_row, execute_many, insert, parts, prepared, standing_values
 from workloads.contract import CONTRACT_VERSION, Admission, AdmissionRequest, WorkloadState
 from workloads.errors import IDEMPOTENCY_KEY_RETIRED, WORKLOAD_TOO_LARGE, WorkloadError, invalid
@@ -151,9 +151,10 @@ def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int
         for workload in _stored(tx, left):
             index, item = left.pop(workload.workload_id)
             outcomes[index] = _replay(workload, item)
-        for tombstone in Tombstone.objects.using(tx.alias).filter(workload_id__in=left):
-            index, _ = left.pop(tombstone.workload_id)
-            outcomes[index] = _retired(tombstone)
+        for part in parts(list(left), ROWS_A_STATEMENT):
+            for tombstone in Tombstone.objects.using(tx.alias).filter(workload_id__in=part):
+                index, _ = left.pop(tombstone.workload_id)
+                outcomes[index] = _retired(tombstone)
         ancestries: dict[str, Ancestry] = {}
         for workload_id, (index, item) in list(left.items()):
             try:
@@ -171,7 +172,7 @@ def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int
 
 def _stored(tx: Transaction, workload_ids: Iterable[str]) -> list[Workload]:
     found: list[Workload] = []
-    for part in parts(workload_ids, 500):
+    for part in parts(workload_ids, ROWS_A_STATEMENT):
         rows = Workload.objects.using(tx.alias).filter(workload_id__in=part)
         found += rows.prefetch_related("dependencies")
     return found
@@ -296,7 +297,7 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
 def _ours(tx: Transaction, workload_ids: Sequence[str]) -> dict[str, int]:
     """Return the keys of the rows that this transaction has inserted: a committed one has its standing beside it."""
     ours: dict[str, int] = {}
-    for part in parts(workload_ids, 500):
+    for part in parts(workload_ids, ROWS_A_STATEMENT):
         rows = Admitted.objects.using(tx.alias).filter(workload_id__in=part, standing__isnull=True)
         ours |= dict(rows.values_list("workload_id", "id"))
     return ours

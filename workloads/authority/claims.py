@@ -113,7 +113,7 @@ class Request:
 
     key: Any
     is_new: bool
-    granted: list[tuple[int, str]]
+    granted: dict[int, str]
 
     @classmethod
     def begin(cls, tx: Transaction, worker_id: str, request_id: str, verb: str, workload_id: str = "") -> Request:
@@ -128,20 +128,24 @@ class Request:
             "workload_id": workload_id,
             "granted": nonce,
         }
-        insert(tx, ClaimRequest, [row], unless="request_key")
+        rows = ClaimRequest.objects.using(tx.alias).select_for_update().filter(request_key=key)
+        stored = None
+        while stored is None:
+            # Again, if the one that was there has been pruned meanwhile.
+            insert(tx, ClaimRequest, [row], unless="request_key")
+            stored = rows.first()
         # The insert may have waited for the first call.
         tx.clock = None
-        stored = ClaimRequest.objects.using(tx.alias).select_for_update().get(request_key=key)
         if stored.granted == nonce:
-            return cls(key=key, is_new=True, granted=[])
+            return cls(key=key, is_new=True, granted={})
         if (stored.verb, stored.workload_id) != (verb, workload_id):
             raise invalid("request_id", "was used for another request")
-        return cls(key=key, is_new=False, granted=[(pk, claim_id) for pk, claim_id in stored.granted])
+        return cls(key=key, is_new=False, granted=dict(stored.granted))
 
     def holds(self, snapshot: Snapshot, now: dt.datetime) -> bool:
         """Tell whether a claim that this request was given is the workload's claim still, its lease not over."""
         current = snapshot.claim
-        return current is not None and (snapshot.pk, current.claim_id) in self.granted and current.expires_at > now
+        return current is not None and self.granted.get(snapshot.pk) == current.claim_id and current.expires_at > now
 
     def end(self, tx: Transaction, given: Sequence[Snapshot]) -> None:
         """Remember what was given; a request that was given nothing is forgotten, and may be repeated as a new one."""
@@ -193,8 +197,8 @@ def claim_next(
         if request_id is not None:
             request = Request.begin(tx, worker_id, request_id, CLAIM_NEXT)
             if not request.is_new:
-                locked = lock_workloads(tx, pks=sorted(pk for pk, _ in request.granted))
-                order = {pk: place for place, (pk, _) in enumerate(request.granted)}
+                locked = lock_workloads(tx, pks=sorted(request.granted))
+                order = {pk: place for place, pk in enumerate(request.granted)}
                 held = [s for s in locked if request.holds(s, tx.now)]
                 return [s.as_claim(tx.now) for s in sorted(held, key=lambda s: order[s.pk])]
         found = _pick(tx, _lanes(tx, able, tenant_id, application_id, wanted), most)
@@ -272,7 +276,7 @@ def _pick(tx: Transaction, lanes: Sequence[int], limit: int) -> list[Snapshot]:
     """Lock up to `limit` claimable workloads of these lanes, and return them in the order of the contract.
 
     With several lanes, an unlocked look says how many to take from each; what others have locked meanwhile is passed
-    over, and a lane that has no more for us is left.
+    over, but never for work of a lower priority than what waits in another lane.
     """
     open_lanes = list(lanes)
     taken: dict[int, Snapshot] = {}
@@ -283,25 +287,53 @@ def _pick(tx: Transaction, lanes: Sequence[int], limit: int) -> list[Snapshot]:
         shares = _shares(tx, open_lanes, need, [*taken, *passed_over], as_of)
         if not shares:
             break
-        for lane, share in shares.items():
-            got = lock_queued(tx, lane, share, [*taken, *passed_over], as_of)
+        for share in shares:
+            got = lock_queued(tx, share.lane, share.size, [*taken, *passed_over], as_of, share.floor)
             for snapshot in got:
                 if rules.is_claimable(snapshot, tx.now):
                     taken[snapshot.pk] = snapshot
                 else:
                     passed_over.add(snapshot.pk)
-            if len(got) < share:
-                open_lanes.remove(lane)
+            if len(got) == share.size:
+                continue
+            if share.floor is None:
+                open_lanes.remove(share.lane)
+            else:
+                passed_over.update(share.seen - taken.keys())
     return sorted(taken.values(), key=lambda s: (-s.priority, s.next_attempt_at or as_of, s.pk))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """How many of the next workloads stand in a lane, which these are, and the best priority that other lanes have
+    beside theirs: what is lower has to wait for that.
+    """
+
+    lane: int
+    size: int
+    seen: frozenset[int]
+    floor: int | None
 
 
 def _shares(
     tx: Transaction, lanes: Sequence[int], need: int, without: Collection[int], as_of: dt.datetime
-) -> dict[int, int]:
-    """Return how many of the next `need` workloads in the contract's order stand in each lane."""
+) -> list[Share]:
+    """Return the lanes in which the next `need` workloads in the contract's order stand."""
     if len(lanes) == 1:
-        return {lanes[0]: need}
-    shares: dict[int, int] = {}
-    for _, _, _, lane in sorted(peek_queued(tx, lanes, need, without, as_of))[:need]:
-        shares[lane] = shares.get(lane, 0) + 1
-    return shares
+        return [Share(lane=lanes[0], size=need, seen=frozenset(), floor=None)]
+    heads = sorted(peek_queued(tx, lanes, need, without, as_of))
+    seen: dict[int, set[int]] = {}
+    for _, _, pk, lane in heads[:need]:
+        seen.setdefault(lane, set()).add(pk)
+    rest: dict[int, int] = {}
+    for rank, _, _, lane in heads[need:]:
+        rest.setdefault(lane, -rank)
+    return [
+        Share(
+            lane=lane,
+            size=len(pks),
+            seen=frozenset(pks),
+            floor=max((priority for other, priority in rest.items() if other != lane), default=None),
+        )
+        for lane, pks in seen.items()
+    ]

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from workloads.authority.records import Transaction
+from workloads.authority.records import ROWS_A_STATEMENT, Transaction
 from workloads.authority.writes import insert, parts, refresh, write_standings
 from workloads.contract import AdmissionRequest, Dependency
 from workloads.lifecycle.admission import cyclic, find_cycle
@@ -45,7 +45,7 @@ def _find(tx: Transaction, request: AdmissionRequest, ids: Collection[str]) -> d
     """Return those of `ids` that exist in the request's tenant and application, share-locked, or were pruned."""
     found: dict[str, Found] = {}
     share = {"postgresql": " FOR SHARE OF w", "mysql": " LOCK IN SHARE MODE"}.get(tx.connection.vendor, "")
-    for part in parts(sorted(ids), 500):
+    for part in parts(sorted(ids), ROWS_A_STATEMENT):
         marks = ", ".join(["%s"] * len(part))
         rows = tx.execute(
             f"SELECT a.workload_id, w.state, a.ancestry_is_closed FROM {Workload._meta.db_table} w "
@@ -108,8 +108,8 @@ class _dependencies_of:
 
     def __call__(self, ids: Collection[str]) -> dict[str, list[str]]:
         answer: dict[str, list[str]] = {}
-        for part in parts(sorted(ids), 500):
-            rows = self.rows.filter(dependent__workload_id__in=part)
+        for part in parts(sorted(ids), ROWS_A_STATEMENT):
+            rows = self.rows.filter(dependent__workload_id__in=part).order_by("dependent__workload_id", "depends_on")
             for source, target in rows.values_list("dependent__workload_id", "depends_on"):
                 answer.setdefault(source, []).append(target)
         return answer
@@ -117,7 +117,7 @@ class _dependencies_of:
 
 def _some_do_not_exist(tx: Transaction, ids: Collection[str]) -> bool:
     existing = 0
-    for part in parts(sorted(ids), 500):
+    for part in parts(sorted(ids), ROWS_A_STATEMENT):
         existing += Admitted.objects.using(tx.alias).filter(workload_id__in=part).count()
     return existing < len(ids)
 
@@ -131,21 +131,27 @@ def _lock_application(tx: Transaction, request: AdmissionRequest) -> None:
 
 def look_again(tx: Transaction, locked: Sequence[Snapshot]) -> None:
     """Find anew how the dependencies of locked workloads stand that nobody had admitted when they were asked for."""
-    missing = DependencyRow.objects.using(tx.alias).filter(
-        dependent__in=[s.pk for s in locked], standing=str(Standing.MISSING)
-    )
     by_pk = {snapshot.pk: snapshot for snapshot in locked}
+    rows = DependencyRow.objects.using(tx.alias).filter(dependent__in=by_pk, standing=str(Standing.MISSING))
     standings: dict[int, str] = {}
-    for row in missing:
-        dependent = by_pk[row.dependent_id]
-        scope = {"tenant_id": dependent.tenant_id, "application_id": dependent.application_id}
-        found = Workload.objects.using(tx.alias).filter(workload_id=row.depends_on, **scope).values_list("state")
-        pruned = Tombstone.objects.using(tx.alias).filter(workload_id=row.depends_on, **scope).values_list("state")
-        state = found.first() or pruned.first()
-        standing = standing_of(
-            state[0] if state else None, row.required_state, pruned=state is not None and not found.exists()
-        )
-        if standing is not Standing.MISSING:
-            standings[row.pk] = str(standing)
+    for part in parts(rows, ROWS_A_STATEMENT):
+        found = _states(tx, {row.depends_on for row in part})
+        for row in part:
+            dependent = by_pk[row.dependent_id]
+            state, is_pruned = found.get((dependent.tenant_id, dependent.application_id, row.depends_on), (None, False))
+            standing = standing_of(state, row.required_state, pruned=is_pruned)
+            if standing is not Standing.MISSING:
+                standings[row.pk] = str(standing)
     write_standings(tx, standings)
     refresh(tx, locked, tx.now)
+
+
+def _states(tx: Transaction, ids: Collection[str]) -> dict[tuple[str, str, str], tuple[str, bool]]:
+    """Return by tenant, application and id the states of workloads, pruned ones too, and whether they were."""
+    names = ("tenant_id", "application_id", "workload_id", "state")
+    found: dict[tuple[str, str, str], tuple[str, bool]] = {}
+    # What is alive comes last, and wins over its tombstone.
+    for model, is_pruned in ((Tombstone, True), (Workload, False)):
+        for *key, state in model._default_manager.using(tx.alias).filter(workload_id__in=ids).values_list(*names):
+            found[(key[0], key[1], key[2])] = (state, is_pruned)
+    return found

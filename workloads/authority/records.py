@@ -193,8 +193,9 @@ def lock_workloads(
     The clock is read when the last row is locked, in the same statement. Without `wait`, rows that others have locked
     are left out. Those that do not exist are left out.
     """
-    if pks is None:
-        pks = _resolve(tx, workload_ids or ()) if tx.connection.vendor == "mysql" else None
+    if pks is None and (tx.connection.vendor == "mysql" or len(workload_ids or ()) > ROWS_A_STATEMENT):
+        # MariaDB locks rows in the order in which it reads them, and several statements lock in several orders.
+        pks = _resolve(tx, workload_ids or ())
     wanted: Sequence[Any] = pks if pks is not None else list(workload_ids or ())
     snapshots: list[Snapshot] = []
     for start in range(0, len(wanted), ROWS_A_STATEMENT):
@@ -206,7 +207,6 @@ def lock_workloads(
 
 
 def _resolve(tx: Transaction, workload_ids: Sequence[str]) -> list[int]:
-    # MariaDB locks rows in the order in which it reads them: by key only if it is given keys.
     found: list[int] = []
     for start in range(0, len(workload_ids), ROWS_A_STATEMENT):
         part = workload_ids[start : start + ROWS_A_STATEMENT]
@@ -220,10 +220,21 @@ def read_workloads(tx: Transaction, where: str, params: Sequence[Any]) -> list[S
 
 
 def lock_queued(
-    tx: Transaction, lane_id: int, limit: int, without: Collection[int], as_of: dt.datetime
+    tx: Transaction,
+    lane_id: int,
+    limit: int,
+    without: Collection[int],
+    as_of: dt.datetime,
+    floor: int | None = None,
 ) -> list[Snapshot]:
-    """Lock up to `limit` workloads at the head of a lane's queue; those that others have locked are passed over."""
+    """Lock up to `limit` workloads at the head of a lane's queue; those that others have locked are passed over.
+
+    With a `floor`, none of a lower priority.
+    """
     where, params = _in_queue(tx, lane_id, without, as_of)
+    if floor is not None:
+        where += " AND w.priority >= %s"
+        params.append(floor)
     return _select(
         tx,
         where,
@@ -246,13 +257,14 @@ def peek_queued(
         for lane_id in lane_ids[start : start + LANES_A_STATEMENT]:
             where, values = _in_queue(tx, lane_id, without, as_of)
             selects.append(
-                f"SELECT * FROM (SELECT -w.priority, w.next_attempt_at, w.admitted_id, w.queued_lane_id FROM {hot} w "
+                f"SELECT * FROM (SELECT w.priority, w.next_attempt_at, w.admitted_id, w.queued_lane_id FROM {hot} w "
                 f"WHERE {where} ORDER BY w.priority DESC, w.next_attempt_at, w.admitted_id LIMIT {int(limit)}) "
                 f"AS lane_{lane_id}"
             )
             params += values
-        for rank, due, pk, lane in tx.execute(" UNION ALL ".join(selects), params):
-            heads.append((rank, clock.from_db(due), pk, lane))
+        for priority, due, pk, lane in tx.execute(" UNION ALL ".join(selects), params):
+            # Negated here: in the database the lowest priority would leave its 32 bits.
+            heads.append((-priority, clock.from_db(due), pk, lane))
     return heads
 
 

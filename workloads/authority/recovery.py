@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from django.db import DatabaseError, connections, transaction
+from django.db import Error, connections, transaction
 
 from workloads.authority import clock
 from workloads.authority.dependencies import look_again
@@ -73,10 +73,11 @@ class Sweep:
                 return
 
     def _decide(self, pks: Sequence[int]) -> None:
+        session = connections[alias()].connection
         try:
             self.decided += self._commit(pks)
         except Exception as error:
-            if isinstance(error, DatabaseError) and not _is_usable():
+            if isinstance(error, Error) and not _is_usable(session):
                 raise
             if len(pks) == 1:
                 self.failed[_name(pks[0])] = f"{type(error).__name__}: {error}"
@@ -111,8 +112,15 @@ class Sweep:
         return transact(work, now=self.given)
 
 
-def _is_usable() -> bool:
+def _is_usable(session: object) -> bool:
+    """Tell whether the connection is the one that it was, and answers: then the rows are at fault, not the database.
+
+    Django may have connected anew since; whether the batch was committed before, nobody knows then, and the next run
+    starts from the data.
+    """
     connection = connections[alias()]
+    if connection.connection is not session:
+        return False
     return not connection.needs_rollback if connection.in_atomic_block else connection.is_usable()
 
 

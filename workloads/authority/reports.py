@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workloads import conf
 from workloads.authority.dependencies import key_of
 from workloads.authority.records import (
+    ROWS_A_STATEMENT,
     Transaction,
     draw,
     find_attempts,
@@ -20,7 +21,7 @@ from workloads.authority.records import (
     not_found,
     transact,
 )
-from workloads.authority.writes import insert, write
+from workloads.authority.writes import insert, parts, write
 from workloads.contract import CompletionReport, Effect, FailureOutcome, Fence, ResultRecord
 from workloads.errors import WORKLOAD_TOO_LARGE, WorkloadError, invalid
 from workloads.fields import CanonicalText
@@ -120,6 +121,7 @@ def complete_many(
         ids = {p.workload_id for p in prepared if isinstance(p, Prepared)}
         locked = lock_workloads(tx, workload_ids=sorted(i for i in ids if is_findable(i)))
         current = {s.workload_id: s for s in locked}
+        is_first = True
         outcomes: dict[int, ResultRecord | WorkloadError] = {}
         run: list[tuple[int, Prepared]] = []
         workloads_seen: set[str] = set()
@@ -129,23 +131,30 @@ def complete_many(
                 outcomes[index] = item
                 continue
             if item.workload_id in workloads_seen or item.asked.result_id in results_seen:
-                outcomes |= _complete_run(tx, run, current)
+                outcomes |= _complete_run(tx, run, current if is_first else _again(tx, run, current))
                 run, workloads_seen, results_seen = [], set(), set()
-                # What follows from the run may have changed how the dependencies of the others stand.
-                current = {s.workload_id: s for s in lock_workloads(tx, pks=[s.pk for s in locked])}
+                is_first = False
             run.append((index, item))
             workloads_seen.add(item.workload_id)
             results_seen.add(item.asked.result_id)
-        outcomes |= _complete_run(tx, run, current)
+        outcomes |= _complete_run(tx, run, current if is_first else _again(tx, run, current))
         return [outcomes[index] for index in range(len(prepared))]
 
     return transact(work, now=given)
 
 
+def _again(
+    tx: Transaction, run: Sequence[tuple[int, Prepared]], current: Mapping[str, Snapshot]
+) -> dict[str, Snapshot]:
+    """Read a run's workloads anew: the runs before it ended some, and what followed may have changed others."""
+    pks = {current[item.workload_id].pk for _, item in run if item.workload_id in current}
+    return {snapshot.workload_id: snapshot for snapshot in lock_workloads(tx, pks=sorted(pks))}
+
+
 def _complete_run(
-    tx: Transaction, run: Sequence[tuple[int, Prepared]], current: dict[str, Snapshot]
+    tx: Transaction, run: Sequence[tuple[int, Prepared]], current: Mapping[str, Snapshot]
 ) -> dict[int, ResultRecord | WorkloadError]:
-    """Record completions of different workloads under different result ids; `current` is kept up to date."""
+    """Record completions of different workloads under different result ids; `current` is how these stand."""
     outcomes: dict[int, ResultRecord | WorkloadError] = {}
     keys: dict[int, uuid.UUID] = {}
     for index, item in run:
@@ -197,7 +206,6 @@ def _complete_run(
             outcomes[index] = rules.duplicate()
             continue
         written.append(decision)
-        current[item.workload_id] = decision.after
         if decision.refusal is None:
             outcomes[index] = _record_of(rows[keys[index]], item)
     write(tx, written)
@@ -205,13 +213,13 @@ def _complete_run(
 
 
 def _stored(tx: Transaction, keys: Iterable[uuid.UUID]) -> dict[uuid.UUID, Result | Tombstone]:
-    wanted = list(keys)
     found: dict[uuid.UUID, Result | Tombstone] = {}
-    for tombstone in Tombstone.objects.using(tx.alias).filter(result_key__in=wanted):
-        if tombstone.result_key is not None:
-            found[tombstone.result_key] = tombstone
-    for row in Result.objects.using(tx.alias).filter(result_key__in=wanted).select_related("record__admitted"):
-        found[row.result_key] = row
+    for part in parts(keys, ROWS_A_STATEMENT):
+        for tombstone in Tombstone.objects.using(tx.alias).filter(result_key__in=part):
+            if tombstone.result_key is not None:
+                found[tombstone.result_key] = tombstone
+        for row in Result.objects.using(tx.alias).filter(result_key__in=part).select_related("record__admitted"):
+            found[row.result_key] = row
     return found
 
 
@@ -220,8 +228,11 @@ def _insert_results(tx: Transaction, rows: dict[uuid.UUID, dict[str, Any]]) -> s
     if not rows:
         return set()
     insert(tx, Result, [rows[key] for key in sorted(rows)], unless="result_key")
-    owners = Result.objects.using(tx.alias).filter(result_key__in=rows).values_list("result_key", "record_id")
-    return {key for key, owner in owners if owner != rows[key]["record_id"]}
+    lost: set[uuid.UUID] = set()
+    for part in parts(rows, ROWS_A_STATEMENT):
+        owners = Result.objects.using(tx.alias).filter(result_key__in=part).values_list("result_key", "record_id")
+        lost |= {key for key, owner in owners if owner != rows[key]["record_id"]}
+    return lost
 
 
 def _row(decision: Decision, item: Prepared, key: uuid.UUID) -> dict[str, Any]:
