@@ -175,3 +175,9 @@ def test_the_lowest_priority_of_all_is_claimed_from_among_several_lanes() -> Non
     lowest = [admit(f"low {n}", definition_id=f"d{n}", priority=-(2**31)) for n in range(2)]
     highest = admit("high", definition_id="d3", priority=2**31 - 1)
     assert take(now=at(1_000), limit=5) == [highest, *lowest]
+
+
+def test_work_of_one_batch_is_claimed_in_the_order_of_the_requests() -> None:
+    keys = [f"key {n}" for n in range(30)]
+    authority.admit_many([request(key) for key in keys], now=at(0))
+    assert take(now=at(1_000), limit=30) == [id_of(key) for key in keys]

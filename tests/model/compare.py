@@ -1,4 +1,4 @@
-"""How an answer and a record of the authority are held against the model's, the ids that each makes paired as they meet."""
+"""How answers and records of the authority are held against the model's, and how the ids that each makes are paired."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.model import records
-from tests.model.model import Cycle, ModelRefusal
 from tests.model.records import OneOf, Opaque, Record, Unordered
+from tests.model.site import Cycle, ModelRefusal
 from workloads import models
 from workloads.contract import Fence
 from workloads.errors import WorkloadError

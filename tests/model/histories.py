@@ -1,4 +1,4 @@
-"""The state machine that lives random histories in the authority and in the model, and compares them after each step."""
+"""The state machine that lives random histories in the authority and in the model, compared after each step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.model.compare import Pairs
-from tests.model.model import Model, ModelRefusal
+from tests.model.model import Model
 from tests.model.records import CLAIMED, HELD, IN_WORK, PARKED, READY, REQUESTED, Opaque, Record
+from tests.model.site import ModelRefusal
 from tests.model.strategies import CAPABILITIES, IDS, MAX_LEASE_MS, WORKERS, first_requests, steps
 from tests.support import T0
 from workloads import authority, models
@@ -121,7 +122,9 @@ class Histories(RuleBasedStateMachine):
         ]
         past = [fence for _, _, fence in known]
         held = [fence for record, attempt, fence in known if attempt.claim_id == record.claim_id]
-        fitting = [fence for record, attempt, fence in known if attempt.claim_id == record.claim_id and record.state in fit]
+        fitting = [
+            fence for record, attempt, fence in known if attempt.claim_id == record.claim_id and record.state in fit
+        ]
         among = {"past": past, "held": held}.get(way, fitting) or held or past
         if not among or way == "none":
             never = list(self.model.records)[number % len(self.model.records)] if self.model.records else IDS[0]

@@ -24,7 +24,6 @@ CAPABILITIES = [frozenset(), frozenset({"gpu"}), frozenset({"gpu", "net"})]
 MAX_LEASE_MS = 500
 
 
-
 def mostly(usual: Sequence[Any], *rare: Any, weight: int = 4) -> st.SearchStrategy[Any]:
     """Return one of `usual`, seldom one of `rare`."""
     return st.sampled_from([*usual] * weight + [*rare])

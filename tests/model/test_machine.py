@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -22,9 +24,14 @@ LONG = settings(QUICK, max_examples=1_000, stateful_step_count=50, derandomize=F
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("given", [QUICK, pytest.param(LONG, marks=pytest.mark.long)], ids=["quick", "long"])
-def test_the_authority_and_the_model_live_the_same_histories(given: settings) -> None:
+def test_the_authority_and_the_model_live_the_same_histories(
+    given: settings, record_property: Callable[[str, object], None]
+) -> None:
     Histories.examples, Histories.calls, Histories.answers = 0, 0, {}
     run_state_machine_as_test(Histories, settings=given)
     answered = {verb for verb, code in Histories.answers if code == "answered"}
     assert answered == set(authority.__all__) - {"explain", "get", "issue_grant", "list_for"}
-    print(f"{Histories.examples} examples, {Histories.calls} calls")
+    record_property("examples", Histories.examples)
+    record_property("calls", Histories.calls)
+    for (verb, code), count in sorted(Histories.answers.items()):
+        record_property(f"{verb}: {code}", count)

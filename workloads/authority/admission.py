@@ -234,7 +234,7 @@ def _lanes(tx: Transaction, items: Iterable[Prepared]) -> dict[str, int]:
 
 
 def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, Ancestry]) -> list[Workload]:
-    """Insert new workloads, in the order of their ids, so that racing batches do not deadlock.
+    """Insert new workloads, with keys in the order of the requests: of equal work, what was asked for first goes first.
 
     Returns those that this transaction created. The others were there already, or have been committed since by the
     admission that this one waited for.
@@ -245,9 +245,9 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
     asked_at = tx.now
     cold = {
         workload_id: _cold(item, lanes[workload_id], ancestries[workload_id], asked_at)
-        for workload_id, item in sorted(items.items())
+        for workload_id, item in items.items()
     }
-    insert(tx, Admitted, list(cold.values()), unless="workload_id")
+    insert(tx, Admitted, _in_inserting_order(tx, cold), unless="workload_id")
     created = _ours(tx, list(cold))
     now = asked_at
     if tx.given is None:
@@ -292,6 +292,22 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
     insert(tx, Event, events)
     insert(tx, Dependency, dependencies)
     return workloads
+
+
+def _in_inserting_order(tx: Transaction, cold: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows in the order in which to insert them.
+
+    On PostgreSQL keys are drawn beforehand, so that rows can go in by their ids, and racing batches do not deadlock.
+    MariaDB has no such keys to draw: there the owner of the transaction repeats it. SQLite has one writer.
+    """
+    if tx.connection.vendor != "postgresql" or len(cold) == 1:
+        return list(cold.values())
+    drawn = tx.execute(
+        "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
+        [Admitted._meta.db_table, len(cold)],
+    )
+    keyed = [row | {"id": key} for row, (key,) in zip(cold.values(), drawn, strict=True)]
+    return sorted(keyed, key=lambda row: str(row["workload_id"]))
 
 
 def _ours(tx: Transaction, workload_ids: Sequence[str]) -> dict[str, int]:
