@@ -35,7 +35,8 @@ def life(key: str) -> list[tuple[str, dict[str, Any]]]:
     every = dict.fromkeys(("overall_ms", "queue_ms", "claim_ms", "execution_ms", "heartbeat_ms"), HALF_AN_HOUR)
     given = {"worker_id": "w", "capabilities": [], "lease_ms": HALF_AN_HOUR}
     return [
-        ("admit", {"key": key, "definition_id": key, "timeouts": {"timeouts": every}}),
+        # An application of its own: nobody goes first there.
+        ("admit", {"key": key, "application_id": key, "definition_id": key, "timeouts": {"timeouts": every}}),
         ("enforce_deadlines", {}),
         ("claim", {"workload_id": "0.workload_id", **given}),
         ("recover_expired", {}),

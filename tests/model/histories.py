@@ -14,12 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.model.compare import Pairs
 from tests.model.model import Model
-from tests.model.records import CLAIMED, HELD, IN_WORK, PARKED, READY, REQUESTED, Opaque, Record
+from tests.model.records import CANCELLED, CLAIMED, FINAL, HELD, IN_WORK, PARKED, READY, REQUESTED, Opaque, Record
 from tests.model.site import ModelRefusal
 from tests.model.strategies import CAPABILITIES, IDS, MAX_LEASE_MS, WORKERS, first_requests, steps
 from tests.support import T0
 from workloads import authority, models
-from workloads.authority.verification import verify
 from workloads.contract import AdmissionRequest, CompletionReport, Fence
 from workloads.errors import WorkloadError
 
@@ -42,7 +41,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         type(self).examples += 1
-        self.now = T0
+        self.now = self.latest = T0
         self.pairs = Pairs()
         self.said: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.broken = False
@@ -55,7 +54,7 @@ class Histories(RuleBasedStateMachine):
         """Ask `verify` for its opinion, and leave nothing behind."""
         try:
             if not self.broken:
-                assert list(verify(now=self.now)) == []
+                assert list(authority.verify(now=self.latest)) == []
         finally:
             self.site.disable()
             transaction.set_rollback(True)
@@ -79,6 +78,7 @@ class Histories(RuleBasedStateMachine):
     def say(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         """Make one call to the authority and to the model, and hold the answers and the records against each other."""
         type(self).calls += 1
+        self.latest = max(self.latest, self.now)
         self.said.append((verb, args, kwargs))
         self.broken = True
         theirs = {name: self.pairs.translate(value) for name, value in kwargs.items()} | {"now": self.now}
@@ -292,8 +292,31 @@ class Histories(RuleBasedStateMachine):
 
     # The clock.
 
-    def look(self, verb: str, limit: int | None) -> None:
+    def look(self, verb: str, limit: int | None, is_due: bool) -> None:
+        if is_due:
+            self.let_be_due(verb)
         self.say(verb, limit=limit)
+
+    def let_be_due(self, verb: str) -> None:
+        """Let there be something for a pass to decide, where waiting or one call is enough for it."""
+        records = self.model.records.values()
+        ends = [record.expires_at for record in records if record.expires_at]
+        deadlines = [deadline_at for record in records for _, deadline_at in record.deadlines()]
+        awaited = [
+            name
+            for record in records
+            for name, needed in record.dependencies
+            if record.state == READY and needed != CANCELLED and self.model.unmet(record) and self.is_open(name)
+        ]
+        if verb == "dead_letter_unsatisfiable" and awaited:
+            self.say("cancel", awaited[0], actor="olga", reason="", expected_version=None, force=True)
+        elif verb == "recover_expired" and ends:
+            self.now = max(self.now, min(ends))
+        elif verb != "recover_expired" and deadlines:
+            self.now = max(self.now, min(deadlines))
+
+    def is_open(self, name: str) -> bool:
+        return name in self.model.records and self.model.records[name].state not in FINAL
 
     def wait_for(self, number: int, nudge: int) -> None:
         """Go to an instant at which something changes, or `nudge` microseconds before or after it."""
@@ -307,6 +330,7 @@ class Histories(RuleBasedStateMachine):
             self.now = max(self.now, aim)
 
     def wait(self, count: int) -> None:
+        """Let time pass, or the clock be set back."""
         self.now += dt.timedelta(milliseconds=count)
 
     # The site.

@@ -159,12 +159,13 @@ NEXT: list[tuple[int, str, dict[str, st.SearchStrategy[Any]]]] = [
         3,
         "look",
         {
-            "verb": mostly(["run_pass"], "enforce_deadlines", "recover_expired", "dead_letter_unsatisfiable", weight=3),
+            "verb": st.sampled_from(["run_pass", "enforce_deadlines", "recover_expired", "dead_letter_unsatisfiable"]),
             "limit": limits,
+            "is_due": flags,
         },
     ),
     (4, "wait_for", {"number": numbers, "nudge": mostly([0], -1_000, -1, 1, weight=2)}),
-    (1, "wait", {"count": st.sampled_from([1, 5, 20])}),
+    (1, "wait", {"count": mostly([1, 5, 20], -7, -40, weight=2)}),
     (1, "decide", {"accept_late": flags, "max_releases": st.sampled_from([1, 0, 2])}),
     (1, "amend", {"number": numbers}),
 ]

@@ -58,12 +58,8 @@ def test_of_conflicting_admissions_one_is_created_and_the_rest_are_refused() -> 
 def test_a_loser_whose_winner_rolls_back_creates() -> None:
     with racers([call("admit_then_roll_back", "k"), call("admit", "k", {})]) as (winner, loser):
         winner.say()
-        if connection.vendor == "sqlite":
-            # One writer: the loser waits to begin.
-            loser.say()
         assert winner.hear() is True
-        if connection.vendor != "sqlite":
-            loser.say()
+        loser.say()
         winner.say()
         assert winner.hear() == "rolled back"
         assert loser.hear() is True

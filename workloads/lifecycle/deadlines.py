@@ -44,9 +44,11 @@ def running_deadlines(snapshot: Snapshot) -> Iterator[tuple[str, dt.datetime]]:
     if timeouts.overall_ms is not None:
         yield "overall", _after(snapshot.overall_from, timeouts.overall_ms)
     if ready and timeouts.queue_ms is not None:
-        # Every way back to READY sets next_attempt_at to that instant or a later one; at admission alone
-        # may it lie before, and then the admission counts.
-        since = max(snapshot.created_at, snapshot.next_attempt_at or snapshot.created_at)
+        since = snapshot.next_attempt_at or snapshot.created_at
+        if not snapshot.attempt_count and not snapshot.operator_retries:
+            # Every way back to READY sets next_attempt_at to that instant or a later one; at admission alone
+            # may it lie before, and then the admission counts.
+            since = max(snapshot.created_at, since)
         yield "queue", _after(since, timeouts.queue_ms)
     if claim is None:
         return
