@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections import Counter
 from collections.abc import Collection
+from random import Random
 from typing import Any, ClassVar
 
 from django.db import connection, transaction
@@ -13,17 +15,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.model.compare import Pairs
+from tests.model.drawing import CAPABILITIES, IDS, MAX_LEASE_MS, WORKERS, first_requests, step
 from tests.model.model import Model
-from tests.model.records import CANCELLED, CLAIMED, FINAL, HELD, IN_WORK, PARKED, READY, REQUESTED, Opaque, Record
+from tests.model.records import CANCELLED, CLAIMED, FINAL, HELD, IN_WORK, PARKED, READY, REQUESTED, Opaque, Record, ms
 from tests.model.site import ModelRefusal
-from tests.model.strategies import CAPABILITIES, IDS, MAX_LEASE_MS, WORKERS, first_requests, steps
 from tests.support import T0
 from workloads import authority, models
-from workloads.contract import AdmissionRequest, CompletionReport, Fence
+from workloads.contract import AdmissionRequest, CompletionReport, Effect, Fence
 from workloads.errors import WorkloadError
 
+SEEDS = st.integers(0, 2**64 - 1)
 # Where the contract leaves the authority a choice, the model is told what was chosen.
-CHOOSING = {"claim_next", "enforce_deadlines", "recover_expired", "dead_letter_unsatisfiable", "run_pass"}
+CHOOSING = {"enforce_deadlines", "recover_expired", "dead_letter_unsatisfiable", "run_pass"}
+# What a repeated call may say otherwise, word by word.
+OTHERWISE: dict[str, list[tuple[str, list[Any]]]] = {
+    "fail": [("effect", [None, Effect.NONE, Effect.UNKNOWN]), ("kind", ["timeout"]), ("error", ["it broke", ""])],
+    "complete": [("output", [{"rows": 1}, None]), ("schema_version", [1, 2]), ("artifacts", [("a",), ()])],
+    "checkpoint": [("key", ["a", "b"])],
+    "claim": [("request_id", ["r", "R"]), ("lease_ms", [40])],
+    "claim_next": [("request_id", ["r", "R"]), ("limit", [3]), ("start", [True])],
+    "cancel": [("force", [True, False])],
+    "rearm": [("restart_overall", [True, False]), ("reason", ["once more"])],
+}
 STARTED = {"RUNNING", "CHECKPOINTED"}
 
 
@@ -43,7 +56,8 @@ class Histories(RuleBasedStateMachine):
         type(self).examples += 1
         self.now = self.latest = T0
         self.pairs = Pairs()
-        self.said: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self.said: list[tuple[str, tuple[Any, ...], dict[str, Any], dt.datetime]] = []
+        self.drawn: Counter[int] = Counter()
         self.broken = False
         self.site = override_settings()
         self.site.enable()
@@ -60,17 +74,21 @@ class Histories(RuleBasedStateMachine):
             transaction.set_rollback(True)
             self.atomic.__exit__(None, None, None)
 
-    @initialize(given=first_requests, max_releases=st.sampled_from([1, 0, 2]), accept_late=st.booleans())
-    def begin(self, given: list[AdmissionRequest], max_releases: int, accept_late: bool) -> None:
+    @initialize(seed=SEEDS, max_releases=st.sampled_from([1, 0, 2]), accept_late=st.booleans())
+    def begin(self, seed: int, max_releases: int, accept_late: bool) -> None:
         self.model = Model(
             max_releases=max_releases, accept_late=accept_late, max_checkpoints=3, max_lease_ms=MAX_LEASE_MS
         )
         self.limit_site()
-        self.say("admit_many", given)
+        self.seed = seed
+        self.say("admit_many", first_requests(Random(seed)))
 
-    @rule(step=steps)
-    def live(self, step: tuple[str, dict[str, Any]]) -> None:
-        name, given = step
+    @rule(seed=SEEDS)
+    def live(self, seed: int) -> None:
+        # Hypothesis likes to draw the same number again: that is to be another step each time.
+        self.drawn[seed] += 1
+        count, name, given = step(Random(f"{self.seed} {seed} {self.drawn[seed]}"))
+        self.wait(count)
         getattr(self, name)(**given)
 
     # How both are asked.
@@ -79,14 +97,14 @@ class Histories(RuleBasedStateMachine):
         """Make one call to the authority and to the model, and hold the answers and the records against each other."""
         type(self).calls += 1
         self.latest = max(self.latest, self.now)
-        self.said.append((verb, args, kwargs))
+        self.said.append((verb, args, kwargs, self.now))
         self.broken = True
         theirs = {name: self.pairs.translate(value) for name, value in kwargs.items()} | {"now": self.now}
         real = outcome(getattr(authority, verb), *map(self.pairs.translate, args), **theirs)
         chosen = {"picked": picked(real)} if verb in CHOOSING else {}
         mine = outcome(getattr(self.model, verb), *args, **kwargs, **chosen, now=self.now)
         found = [*self.pairs.differences(mine, shown(real), verb), *self.pairs.record_differences(self.model.records)]
-        assert not found, f"{verb} {args} {kwargs} at {self.now}:\n" + "\n".join(found)
+        assert not found, "\n".join([*found, "after", *map(str, self.said)])
         self.broken = False
         self.count(verb, mine)
         return mine
@@ -272,8 +290,13 @@ class Histories(RuleBasedStateMachine):
     def fail(self, given: tuple[str, int], **report: Any) -> None:
         self.say("fail", self.fence(given, IN_WORK), **report)
 
-    def say_it_again(self, back: int) -> None:
-        verb, args, kwargs = self.said[-min(back, len(self.said))]
+    def say_it_again(self, back: int, changes: bool, number: int) -> None:
+        """Repeat one of the last calls word for word, or with one word changed."""
+        said = [call for call in self.said if not changes or call[0] in OTHERWISE] or self.said
+        verb, args, kwargs, _ = said[-min(back, len(said))]
+        if changes and verb in OTHERWISE:
+            word, values = OTHERWISE[verb][number % len(OTHERWISE[verb])]
+            kwargs = kwargs | {word: values[number % len(values)]}
         self.say(verb, *args, **kwargs)
 
     # Operators.
@@ -282,8 +305,12 @@ class Histories(RuleBasedStateMachine):
         workload_id = self.named(name, HELD)
         self.say("cancel", workload_id, actor="olga", expected_version=self.version(workload_id, version), **asked)
 
-    def rearm(self, name: tuple[str, int], version: str, **asked: Any) -> None:
+    def rearm(self, name: tuple[str, int], version: str, is_late: bool, **asked: Any) -> None:
+        """Re-arm, at the very instant of the overall deadline if `is_late`."""
         workload_id = self.named(name, PARKED)
+        record = self.model.records.get(workload_id)
+        if is_late and record and record.timeouts.overall_ms:
+            self.now = max(self.now, record.overall_from + ms(record.timeouts.overall_ms))
         self.say("rearm", workload_id, actor="olga", expected_version=self.version(workload_id, version), **asked)
 
     def time_out(self, name: tuple[str, int], version: str, **asked: Any) -> None:
@@ -331,7 +358,7 @@ class Histories(RuleBasedStateMachine):
 
     def wait(self, count: int) -> None:
         """Let time pass, or the clock be set back."""
-        self.now += dt.timedelta(milliseconds=count)
+        self.now += ms(count)
 
     # The site.
 
@@ -376,7 +403,7 @@ def outcome(verb: Any, *args: Any, **kwargs: Any) -> Any:
 def picked(real: Any) -> Any:
     """Return which workloads the authority chose, nothing if it refused."""
     if isinstance(real, list):
-        return [getattr(one, "workload_id", one) for one in real]
+        return real
     return {name: getattr(real, name, []) for name in ("timed_out", "recovered", "unsatisfiable")}
 
 

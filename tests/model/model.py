@@ -83,8 +83,8 @@ class Model(Workers):
             if other := self._dependency(new, reached):
                 edges[reached] = {name for name, _ in other.dependencies}
             ahead.extend(edges.get(reached, ()))
-            if new.workload_id in edges.get(reached, ()):
-                raise ModelRefusal("WORKLOAD_INVALID", {"cycle": Cycle(new.workload_id, edges)})
+        if any(new.workload_id in named for named in edges.values()):
+            raise ModelRefusal("WORKLOAD_INVALID", {"cycle": Cycle(new.workload_id, edges)})
 
     def admit_many(self, requests: Sequence[AdmissionRequest], *, now: dt.datetime) -> list[Any]:
         return self._each(self.admit, [{"request": request, "now": now} for request in requests])

@@ -132,7 +132,6 @@ class Workers(Site):
         start: bool,
         request_id: str | None,
         now: dt.datetime,
-        picked: Sequence[str],
     ) -> list[dict[str, Any]]:
         self._lease("lease_ms", lease_ms)
         if limit < 1:
@@ -155,12 +154,9 @@ class Workers(Site):
                 and (definitions is None or bool(names & set(definitions)))
             )
 
-        def place(record: Record) -> tuple[Any, ...]:
-            # Of those admitted at the same instant, in one batch, none is the oldest.
-            free = [name != record.workload_id for name in picked]
-            return -record.priority, record.next_attempt_at, record.created_at, *free
-
-        chosen = sorted(filter(wanted, self.records.values()), key=place)[:limit]
+        # A stable sort: of those due equally long, the one that was admitted first, whatever the clock said then.
+        ordered = sorted(filter(wanted, self.records.values()), key=lambda one: (-one.priority, one.next_attempt_at))
+        chosen = ordered[:limit]
         for record in chosen:
             self._hand_out(record, worker_id, lease_ms, now)
             if start:
