@@ -8,4 +8,9 @@ from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 
-application = get_asgi_application()
+django_application = get_asgi_application()
+
+# It reads the settings.
+from workloads.api.asgi import limit_body, wait_for_work  # noqa: E402
+
+application = limit_body(wait_for_work(django_application))

@@ -9,11 +9,13 @@
 | `CSRF_TRUSTED_ORIGINS` | origins, separated by commas, when a proxy ends TLS | none |
 | `HTTPS` | `1` sends cookies over TLS only | off |
 | `LOG_LEVEL` | how much is logged | `INFO` |
+| `WEB_THREADS` | how many threads each web process has: half of them may wait for work | 4, as in gunicorn.conf.py |
 | `TEST_DB_SUFFIX` | ends the test database's name, so that suites can run side by side | empty |
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import secrets
 from contextlib import suppress
@@ -69,6 +71,14 @@ def _database() -> dict[str, Any]:
     if config["ENGINE"].endswith("mysql"):
         options.setdefault("isolation_level", "read committed")
         options.setdefault("charset", "utf8mb4")
+        options.setdefault("connect_timeout", 5)
+    if config["ENGINE"].endswith("postgresql"):
+        # Seconds, and milliseconds: a host that is gone without a word is noticed, not waited for by every request.
+        options.setdefault("connect_timeout", 5)
+        options.setdefault("keepalives_idle", 15)
+        options.setdefault("keepalives_interval", 5)
+        options.setdefault("keepalives_count", 3)
+        options.setdefault("tcp_user_timeout", 15_000)
     return config
 
 
@@ -86,6 +96,11 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "knox",
 ]
 
 MIDDLEWARE = [
@@ -141,8 +156,19 @@ USE_TZ = True
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 
+# Who asks over HTTP says so by a session of this site, or by a token that expires.
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "knox.auth.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+REST_KNOX = {"AUTH_HEADER_PREFIX": "Bearer", "TOKEN_TTL": dt.timedelta(days=90)}
+
 # The app's limits, by name, where the site wants others than the defaults: see workloads/conf.py.
-WORKLOADS: dict[str, Any] = {}
+WORKLOADS: dict[str, Any] = {"MAX_WAITING_REQUESTS": int(os.environ.get("WEB_THREADS", "4")) // 2}
 
 LOGGING = {
     "version": 1,

@@ -27,12 +27,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fields": {"contract"},
     "models": {"contract", "fields"},
     "authority": {"contract", "errors", "lifecycle", "conf", "fields", "models", "signals"},
+    "client": {"contract", "errors", "lifecycle"},
     "signals": {"contract"},
+    "wakeups": {"conf", "models"},
     "checks": {"conf", "models"},
-    "apps": {"checks", "signals"},
-    "worker": {"contract", "errors", "lifecycle", "conf", "models", "authority", "signals"},
+    "apps": {"checks", "signals", "wakeups"},
+    "worker": {"contract", "errors", "lifecycle", "conf", "models", "authority", "signals", "wakeups"},
     "management": {"contract", "errors", "lifecycle", "conf", "fields", "models", "authority", "signals", "worker"},
-    "api": {"contract", "errors", "lifecycle", "conf", "fields", "models", "authority", "signals"},
+    "api": {"contract", "errors", "lifecycle", "conf", "fields", "models", "authority", "signals", "wakeups"},
     "admin": {"contract", "errors", "lifecycle", "conf", "fields", "models", "authority", "signals"},
     "tasks": {"contract", "errors", "lifecycle", "conf", "models", "authority", "signals"},
     "urls": {"api"},
@@ -204,7 +206,12 @@ WRITES = {
 
 # (file, method): why it is no write of the app's rows.
 NO_WRITES = {
+    ("workloads/management/commands/workloads_access.py", "save"): "the site's rows: who may do what",
+    ("workloads/management/commands/workloads_access.py", "delete"): "the site's rows: who may do what",
+    ("workloads/management/commands/workloads_token.py", "create"): "the site's tokens",
+    ("workloads/management/commands/workloads_token.py", "delete"): "the site's tokens",
     ("workloads/checks.py", "execute"): "reads the database's settings",
+    ("workloads/wakeups.py", "execute"): "says NOTIFY, and listens",
     ("workloads/worker/calls.py", "execute"): "bounds how long a statement may take",
 }
 
@@ -272,7 +279,9 @@ AVOIDED = (
 ).split()
 
 # (file, name): why the word is somebody else's.
-NAMED_BY_OTHERS: dict[tuple[str, str], str] = {}
+NAMED_BY_OTHERS: dict[tuple[str, str], str] = {
+    ("workloads/api/base.py", "handle_exception"): "Django REST framework's",
+}
 
 
 def words_of(name: str) -> list[str]:

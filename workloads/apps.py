@@ -14,6 +14,7 @@ class WorkloadsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from workloads import checks
+        from workloads import checks, signals, wakeups
 
         checks.register_all()
+        signals.work_queued.connect(wakeups.announce, dispatch_uid="workloads.wakeups")

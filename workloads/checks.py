@@ -29,6 +29,7 @@ def register_all() -> None:
     register(check_time_zones)
     register(check_database_options)
     register(check_databases, Tags.database)
+    register(check_http, Tags.security, deploy=True)
 
 
 def check_limits(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -63,6 +64,44 @@ def check_databases(app_configs: Any, databases: Iterable[str] | None = None, **
         found += judge_isolation(alias, _ask(connection, _ISOLATION[product])[0][0])
     if product == "mariadb" and _is_migrated(connection):
         found += judge_collations(alias, _ask(connection, _COLUMNS, [_tables(), COLLATION]))
+    return found
+
+
+def check_http(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W002 to W005, of a site that serves the HTTP interface: settings by which it is open to more than is meant."""
+    if not apps.is_installed("rest_framework"):
+        return []
+    rest = getattr(settings, "REST_FRAMEWORK", {})
+    ways = [str(way) for way in rest.get("DEFAULT_AUTHENTICATION_CLASSES", _REST_FRAMEWORKS_OWN)]
+    found: list[CheckMessage] = []
+    if any(way.endswith(("BasicAuthentication", "RemoteUserAuthentication")) for way in ways):
+        found.append(
+            CheckWarning(
+                "Passwords, or a header that a proxy sets, open the HTTP interface.",
+                hint='Name token and session classes in REST_FRAMEWORK["DEFAULT_AUTHENTICATION_CLASSES"].',
+                id="workloads.W002",
+            )
+        )
+    if any("knox" in way for way in ways) and getattr(settings, "REST_KNOX", {}).get("TOKEN_TTL", 0) is None:
+        found.append(
+            CheckWarning("Tokens never expire.", hint='Set REST_KNOX["TOKEN_TTL"] to a timedelta.', id="workloads.W003")
+        )
+    if "UNAUTHENTICATED_USER" in rest and "AnonymousUser" not in str(rest["UNAUTHENTICATED_USER"]):
+        found.append(
+            CheckWarning(
+                "Who has not said who it is may be taken for a user.",
+                hint='Leave out REST_FRAMEWORK["UNAUTHENTICATED_USER"].',
+                id="workloads.W004",
+            )
+        )
+    if not settings.SECURE_SSL_REDIRECT and not settings.SECURE_PROXY_SSL_HEADER:
+        found.append(
+            CheckWarning(
+                "Tokens may travel in clear.",
+                hint="Set SECURE_SSL_REDIRECT, or SECURE_PROXY_SSL_HEADER behind a proxy that ends TLS.",
+                id="workloads.W005",
+            )
+        )
     return found
 
 
@@ -150,6 +189,8 @@ def _product(connection: BaseDatabaseWrapper) -> tuple[str, tuple[int, ...]]:
         product = "mariadb"
     return product, connection.get_database_version()
 
+
+_REST_FRAMEWORKS_OWN: Final = ("SessionAuthentication", "BasicAuthentication")
 
 _ISOLATION: Final = {"postgresql": "SHOW transaction_isolation", "mariadb": "SELECT @@tx_isolation"}
 

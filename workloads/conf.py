@@ -30,6 +30,8 @@ class Limits:
     max_body_bytes: int = 8_388_608
     accept_late_reports: bool = False
     max_tombstone_age_ms: int | None = None
+    notifications: bool = True
+    max_waiting_requests: int = 2
 
 
 # The least and the most of each number. Error text keeps room for the mark that says it was cut.
@@ -43,6 +45,7 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_releases": (0, MOST),
     "max_body_bytes": (1, MOST),
     "max_tombstone_age_ms": (0, LONGEST_MS),
+    "max_waiting_requests": (0, MOST),
 }
 _MAY_BE_NONE: Final = frozenset({"max_tombstone_age_ms"})
 

@@ -9,11 +9,12 @@ and replays; None is the database's clock, read once the rows are locked. Each r
   `confirm_cancel`; `complete`, `complete_many`, `fail`
 - operator: `cancel`, `rearm`, `time_out`, `explain`
 - clock: `enforce_deadlines`, `recover_expired`, `dead_letter_unsatisfiable`, `run_pass`
-- everybody: `get`, `list_for`; `verify`
+- everybody: `get`, `list_for`; `read_clock`, `verify`
 """
 
 from workloads.authority.admission import admit, admit_many
 from workloads.authority.claims import claim, claim_next
+from workloads.authority.clock import read_clock
 from workloads.authority.explain import explain
 from workloads.authority.grants import issue_grant
 from workloads.authority.interventions import cancel, get, list_for, rearm, time_out
@@ -42,6 +43,7 @@ __all__ = [
     "heartbeat_many",
     "issue_grant",
     "list_for",
+    "read_clock",
     "rearm",
     "recover_expired",
     "release",

@@ -276,6 +276,7 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
             not_before=item.request.not_before,
         )
         standing = standing_values(decision.after, now)
+        tx.has_queued = tx.has_queued or standing["queued_lane_id"] is not None
         hot.append({"admitted_id": pk} | standing)
         events += [event_row(pk, event) for event in decision.events]
         dependencies += [

@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef, Q, Subquery
 
 from workloads import conf
 from workloads.authority.dependencies import key_of
+from workloads.authority.leases import contexts
 from workloads.authority.records import (
     Transaction,
     draw,
@@ -40,9 +41,10 @@ def claim(
     capabilities: Iterable[str],
     lease_ms: int,
     request_id: str | None = None,
+    with_context: bool = False,
     now: dt.datetime | None = None,
 ) -> Claim:
-    """Claim this very workload for `lease_ms` milliseconds.
+    """Claim this very workload for `lease_ms` milliseconds. With `with_context` the claim is an ExecutionContext.
 
     Refused, in this order: arguments; WORKLOAD_NOT_FOUND; another use of `request_id` (WORKLOAD_INVALID); a deadline
     that passed (recorded, WORKLOAD_TIMED_OUT); WORKLOAD_NOT_READY; WORKLOAD_ATTEMPTS_EXHAUSTED (the workload is
@@ -55,6 +57,7 @@ def claim(
     arguments.integer(lease_ms, "lease_ms", 1, conf.limits().max_lease_ms)
     if request_id is not None:
         arguments.identifier(request_id, "request_id")
+    arguments.boolean(with_context, "with_context")
 
     def work(tx: Transaction) -> Claim:
         snapshot = lock_workload(tx, workload_id)
@@ -62,7 +65,7 @@ def claim(
         if request_id is not None:
             request = Request.begin(tx, worker_id, request_id, CLAIM, snapshot.workload_id)
         try:
-            decision, answer = _judge(tx, snapshot, request)
+            decision, after = _judge(tx, snapshot, request)
         except WorkloadError:
             if request is not None:
                 request.end(tx, [])
@@ -73,16 +76,17 @@ def claim(
             request.end(tx, [] if decision is None or decision.refusal else [decision.after])
         if decision is not None and decision.refusal is not None:
             raise decision.refusal
-        assert answer is not None
+        assert after is not None
+        (answer,) = _answers(tx, [after], with_context)
         return answer
 
-    def _judge(tx: Transaction, snapshot: Snapshot, request: Request | None) -> tuple[Decision | None, Claim | None]:
+    def _judge(tx: Transaction, snapshot: Snapshot, request: Request | None) -> tuple[Decision | None, Snapshot | None]:
         if request is not None and not request.is_new:
             late = deadlines.enforce(snapshot, tx.now, draw=draw())
             if late is not None:
                 return late, None
             if request.holds(snapshot, tx.now):
-                return None, snapshot.as_claim(tx.now)
+                return None, snapshot
             raise rules.not_ready(snapshot.state)
         refused = rules.judge_claim(snapshot, tx.now, capabilities=able, unmet=_unmet(tx, snapshot), draw=draw())
         if refused is not None:
@@ -95,9 +99,13 @@ def claim(
             claim_id=make_id(),
             attempt_id=make_id(),
         )
-        return decision, decision.after.as_claim(tx.now)
+        return decision, decision.after
 
     return transact(work, now=given)
+
+
+def _answers(tx: Transaction, held: Sequence[Snapshot], with_context: bool) -> Sequence[Claim]:
+    return contexts(tx, held) if with_context and held else [snapshot.as_claim(tx.now) for snapshot in held]
 
 
 def _unmet(tx: Transaction, snapshot: Snapshot) -> list[str]:
@@ -169,12 +177,14 @@ def claim_next(
     definitions: Iterable[str] | None = None,
     start: bool = False,
     request_id: str | None = None,
+    with_context: bool = False,
     now: dt.datetime | None = None,
 ) -> list[Claim]:
     """Claim up to `limit` workloads that this worker can run, each for `lease_ms` milliseconds.
 
     Highest priority first, then longest due, then oldest. `definitions` holds `"id"` or `"id@revision"`; None is any,
-    an empty list none. With `start` the work is RUNNING at once. Work that another caller has locked, that is past a
+    an empty list none. With `start` the work is RUNNING at once; with `with_context` each claim is an ExecutionContext,
+    so that one call is enough to begin. Work that another caller has locked, that is past a
     deadline or over its budget, is passed over: nobody waits, nobody gets the same work. Repeated with the same
     `request_id`, it answers with the claims that it was given, as far as they are current. Section 5.
     """
@@ -191,6 +201,7 @@ def claim_next(
     arguments.boolean(start, "start")
     if request_id is not None:
         arguments.identifier(request_id, "request_id")
+    arguments.boolean(with_context, "with_context")
 
     def work(tx: Transaction) -> list[Claim]:
         request = None
@@ -200,7 +211,7 @@ def claim_next(
                 locked = lock_workloads(tx, pks=sorted(request.granted))
                 order = {pk: place for place, pk in enumerate(request.granted)}
                 held = [s for s in locked if request.holds(s, tx.now)]
-                return [s.as_claim(tx.now) for s in sorted(held, key=lambda s: order[s.pk])]
+                return list(_answers(tx, sorted(held, key=lambda s: order[s.pk]), with_context))
         found = _pick(tx, _lanes(tx, able, tenant_id, application_id, wanted), most)
         at = tx.now
         # The rows were locked one lane after the other: what holds for the claim is the instant that it gets.
@@ -220,7 +231,7 @@ def claim_next(
         write(tx, decisions)
         if request is not None:
             request.end(tx, [d.after for d in decisions])
-        return [d.after.as_claim(at) for d in decisions]
+        return list(_answers(tx, [d.after for d in decisions], with_context))
 
     return transact(work, now=given)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any, Final
 
+from django.db import connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from workloads.models import Workload
 
 _SQL: Final = {
     # now() stands still for a whole transaction.
@@ -36,3 +39,8 @@ def read(connection: BaseDatabaseWrapper) -> dt.datetime:
         cursor.execute(f"SELECT {sql(connection.vendor)}", [])
         (value,) = cursor.fetchone()
     return from_db(value)
+
+
+def read_clock() -> dt.datetime:
+    """Return the time by the clock that the authority goes by: that of the database on which it writes. Section 1."""
+    return read(connections[router.db_for_write(Workload)])

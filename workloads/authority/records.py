@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from django.db import DatabaseError, connections, models, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from workloads import signals
 from workloads.authority import clock
 from workloads.contract import AttemptStatus, Effect, WorkloadState
 from workloads.errors import WORKLOAD_CONFLICT, WORKLOAD_NOT_FOUND, WorkloadError
@@ -80,6 +81,7 @@ class Transaction:
     connection: BaseDatabaseWrapper
     given: dt.datetime | None
     clock: dt.datetime | None = None
+    has_queued: bool = False
 
     @property
     def alias(self) -> str:
@@ -125,10 +127,13 @@ def transact(work: Callable[[Transaction], T], *, now: dt.datetime | None = None
         try:
             # A savepoint would cost two round trips, and is not needed: refusals do not roll back.
             with transaction.atomic(using=using, savepoint=False):
+                tx = Transaction(connection, now)
                 try:
-                    value = work(Transaction(connection, now))
+                    value = work(tx)
                 except WorkloadError as error:
                     refusal = error
+            if tx.has_queued and (connection.in_atomic_block or connection.get_autocommit()):
+                _announce_on_commit(connection)
             if refusal is not None:
                 raise refusal
             return value
@@ -141,6 +146,28 @@ def transact(work: Callable[[Transaction], T], *, now: dt.datetime | None = None
         # Two that met once meet again unless they part: a random pause, longer with each turn.
         time.sleep(random.uniform(0, 0.005 * 2**turn))
     raise AssertionError("unreachable")
+
+
+@dataclass(slots=True)
+class Announcement:
+    """What one transaction has to say once it is committed, whichever of its blocks are rolled back."""
+
+    using: str
+    is_sent: bool = False
+
+    def __call__(self) -> None:
+        if not self.is_sent:
+            self.is_sent = True
+            signals.work_queued.send_robust(Workload, using=self.using)
+
+
+def _announce_on_commit(connection: BaseDatabaseWrapper) -> None:
+    """Let work_queued be sent after the commit, once for the transaction: all blocks that ask for it share the word."""
+    pending: list[Any] = list(connection.run_on_commit)
+    waiting = ((blocks, said) for blocks, said, _ in pending if isinstance(said, Announcement))
+    blocks, announcement = next(waiting, (None, Announcement(connection.alias)))
+    if blocks is None or not blocks <= set(connection.savepoint_ids):
+        transaction.on_commit(announcement, using=connection.alias, robust=True)
 
 
 def is_repeatable(error: DatabaseError) -> bool:

@@ -121,6 +121,7 @@ def _update(tx: Transaction, decisions: Sequence[Decision], names: Sequence[str]
     rows = []
     for decision in decisions:
         values = standing_values(decision.after, decision.now)
+        tx.has_queued = tx.has_queued or values["queued_lane_id"] is not None
         row = [c.get_db_prep_save(values[c.attname], tx.connection) for c in columns]
         rows.append([*row, decision.before.pk, decision.before.version])
     execute_many(tx, Workload, names, "admitted_id = %s AND version = %s", rows)
@@ -149,6 +150,7 @@ def write_derived(tx: Transaction, snapshots: Sequence[Snapshot], now: dt.dateti
     rows = []
     for snapshot in snapshots:
         values = standing_values(snapshot, now)
+        tx.has_queued = tx.has_queued or values["queued_lane_id"] is not None
         rows.append([prepared(tx.connection, Workload, n, values[n]) for n in names] + [snapshot.pk])
     if rows:
         execute_many(tx, Workload, names, "admitted_id = %s", rows)
@@ -233,6 +235,7 @@ def promote(tx: Transaction, lane_ids: Sequence[int], now: dt.datetime) -> None:
                 due = due.select_for_update(skip_locked=True, of=_only_itself(tx))
             found = list(due.order_by("waiting_lane_id", "next_attempt_at").values_list("pk", flat=True)[:1000])
             if found:
+                tx.has_queued = True
                 # One statement for all, since a whole night's work may come due at one instant. MariaDB assigns from
                 # left to right.
                 tx.execute(

@@ -1,0 +1,109 @@
+"""Workers: claiming work, the next or a named one, with all that is needed to begin; and waiting for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from workloads import authority
+from workloads.api import answer_shapes as shapes, answers, waiting
+from workloads.api.access import Caller, Role, request_id_in
+from workloads.api.base import Endpoint, seen
+from workloads.api.bodies import ClaimBody, ClaimsBody
+from workloads.api.errors import FORBIDDEN
+from workloads.api.operations import operation
+from workloads.contract import ExecutionContext
+from workloads.errors import (
+    WORKLOAD_ATTEMPTS_EXHAUSTED,
+    WORKLOAD_CAPABILITY_DENIED,
+    WORKLOAD_NOT_FOUND,
+    WORKLOAD_NOT_READY,
+    WORKLOAD_TIMED_OUT,
+)
+from workloads.lifecycle import arguments
+
+LONGEST_WAIT_MS: Final = 30_000
+
+
+class Claims(Endpoint):
+    """POST: claim the next work, waiting for it if asked to."""
+
+    role = Role.WORKER
+
+    @operation("claimNext", ClaimsBody, {200: shapes.Claims}, codes=(FORBIDDEN,))
+    def post(self, request: Request) -> Response:
+        given = ClaimsBody.read(request.data)
+        wait_ms = min(arguments.integer(given.pop("wait_ms", 0), "wait_ms", 0, None), LONGEST_WAIT_MS)
+        asking = Asking(user=request.user, given=_checked(given))
+        return waiting.answer(request, asking.ask, seconds=wait_ms / 1000)
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with the bounds checked of what access is judged by."""
+    arguments.identifier(given["worker_id"], "worker_id")
+    given["capabilities"] = arguments.identifiers(given["capabilities"], "capabilities")
+    for name in ("tenant_id", "application_id", "request_id"):
+        if given.get(name) is not None:
+            arguments.identifier(given[name], name)
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One call of `claims/`, which may be put to the authority again and again while its caller waits."""
+
+    user: Any
+    given: dict[str, Any]
+
+    def ask(self) -> waiting.Found | None:
+        """Return the claims; None where the names lie outside the caller's access, so that waiting is of no use."""
+        place = Caller.of(self.user).claim_place(self.given.get("tenant_id"), self.given.get("application_id"))
+        if place is None:
+            return None
+        place.check_worker(self.given["worker_id"])
+        place.check_capabilities(self.given["capabilities"])
+        scope = {
+            "tenant_id": place.tenant_id,
+            "application_id": self.given.get("application_id") or place.application_id or None,
+            "request_id": request_id_in(place.tenant_id, self.given.get("request_id")),
+        }
+        claims = authority.claim_next(**(self.given | scope), with_context=True)
+        # Its first use may have been in another place of the tenant.
+        mine = (c for c in claims if isinstance(c, ExecutionContext) and place.covers(c.tenant_id, c.application_id))
+        definitions = self.given.get("definitions")
+        sought = (
+            *scope.values(),
+            frozenset(self.given["capabilities"]),
+            None if definitions is None else frozenset(definitions),
+        )
+        return waiting.Found([answers.claim(claim) for claim in mine], sought)
+
+
+class ClaimOne(Endpoint):
+    """POST: claim this very workload."""
+
+    role = Role.WORKER
+
+    @operation(
+        "claim",
+        ClaimBody,
+        {200: shapes.ExecutionContext},
+        codes=(
+            FORBIDDEN,
+            WORKLOAD_CAPABILITY_DENIED,
+            WORKLOAD_NOT_FOUND,
+            WORKLOAD_NOT_READY,
+            WORKLOAD_ATTEMPTS_EXHAUSTED,
+            WORKLOAD_TIMED_OUT,
+        ),
+    )
+    def post(self, request: Request, workload_id: str) -> Response:
+        given = _checked(ClaimBody.read(request.data))
+        subject = self.subject(request, workload_id, Role.WORKER)
+        subject.check_claim(given["worker_id"], given["capabilities"])
+        if subject.places:
+            given["request_id"] = request_id_in(subject.places[0].tenant_id, given.get("request_id"))
+        return Response(answers.claim(authority.claim(seen(subject), **given, with_context=True)))
