@@ -8,7 +8,7 @@ from workloads import conf
 from workloads.contract import Effect
 from workloads.lifecycle import secrets
 from workloads.worker import WorkloadFailure, failures, register_failure_kind
-from workloads.worker.failures import check_output, describe, kind_of, presentable
+from workloads.worker.failures import describe, kind_of, presentable, settle_output
 
 
 class Odd(Exception):
@@ -141,10 +141,10 @@ def deep(levels):
     ],
 )
 def test_an_output_is_judged_before_it_is_sent(output, kind):
-    failure = check_output(output, scopes=())
+    failure = settle_output(output, scopes=())[1]
     assert (failure.kind if failure else None) == kind
     assert failure is None or "hunter2" not in failure.error
 
 
 def test_an_output_may_name_a_scope_under_a_secret_key():
-    assert check_output({"password": "db/main"}, scopes={"db/main"}) is None
+    assert settle_output({"password": "db/main"}, scopes={"db/main"}) == ({"password": "db/main"}, None)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.db import connection
@@ -78,6 +78,17 @@ def drain(function: Callable[[Any], Any] | Registry, **options: Any) -> Any:
     return Worker(handlers=handlers, drain=True, **{"poll_ms": 30} | options).run()
 
 
+def run_beside_others(body: Callable[[Any], Any], **options: Any) -> Any:
+    """Run `body` once, between other work, on one thread; return its attempt as recorded. The others must succeed."""
+    before, bad, after = admit(), admit(retry_policy=RetryPolicy(max_attempts=1)), admit()
+    summary = drain(lambda attempt: body(attempt) if attempt.workload_id == bad else "fine", **options)
+    assert [state(before), state(after)] == ["SUCCEEDED", "SUCCEEDED"]
+    assert sum(summary.endings.values()) == 3
+    assert list(authority.verify()) == []
+    (row,) = attempts(bad)
+    return row
+
+
 @contextmanager
 def working(function: Callable[[Any], Any] | Registry, **options: Any) -> Iterator[Worker]:
     """Let a worker run in a thread of its own; stop it at the end."""
@@ -94,13 +105,13 @@ def working(function: Callable[[Any], Any] | Registry, **options: Any) -> Iterat
 
 
 class Command:
-    """A management command in a process of its own, on the tests' database."""
+    """A management command in a process of its own, on the tests' database, or in another environment."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, **environment: str) -> None:
         self.child = subprocess.Popen(
             [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
-            env={**os.environ, "DATABASE_URL": database_url()},
+            env={**os.environ, "DATABASE_URL": database_url(), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -121,6 +132,25 @@ class Command:
             self.output += self.child.communicate()[0]
             raise AssertionError(f"it did not end: {self.output}") from None
         return self.child.returncode
+
+    def so_far(self) -> str:
+        """Return what it has written so far."""
+        assert self.child.stdout is not None
+        file = self.child.stdout.fileno()
+        os.set_blocking(file, False)
+        with suppress(BlockingIOError):
+            while data := os.read(file, 65_536):
+                self.output += data.decode()
+        return self.output
+
+    def end_alone(self) -> int:
+        """Wait until it ends, whoever else may still hold its output open; return its exit code."""
+        until = time.monotonic() + PATIENCE_S
+        while (code := self.child.poll()) is None:
+            assert time.monotonic() < until, f"it did not end: {self.so_far()}"
+            time.sleep(0.02)
+        self.so_far()
+        return code
 
     def __enter__(self) -> Command:
         return self

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from workloads import authority
 from workloads.contract import CheckpointRecord, ExecutionContext, Fence
 from workloads.errors import WORKLOAD_CHECKPOINT_CONFLICT, WORKLOAD_TRANSITION_DENIED, WorkloadError
+from workloads.lifecycle import canonical
 from workloads.worker.calls import Unanswered
 from workloads.worker.failures import WorkloadFailure, refusal_kind
 from workloads.worker.lease import Cancelled, Lease, LeaseLost
@@ -17,9 +18,11 @@ T = TypeVar("T")
 
 
 class Asking(Protocol):
-    """Repeats a call until it is answered, or until `give_up` says so."""
+    """Repeats a call until it is answered, or until `give_up` says so; no answer is waited for longer than `left_s`."""
 
-    def __call__(self, call: Callable[[], T], *, give_up: Callable[[], bool]) -> T: ...
+    def __call__(
+        self, call: Callable[[], T], *, give_up: Callable[[], bool], left_s: Callable[[], float] | None = None
+    ) -> T: ...
 
 
 class Attempt:
@@ -133,8 +136,12 @@ class Attempt:
         self.check()
         name = key if key is not None else f"call-{secrets.token_hex(8)}"
         try:
+            # A copy, so that a repetition says the same, whatever else the body does to the state meanwhile.
+            plain = canonical.parse(canonical.canonical(state, field="state"))
             record = self._ask(
-                lambda: authority.checkpoint(self.fence, state, key=name), give_up=lambda: self._lease.lost is not None
+                lambda: authority.checkpoint(self.fence, plain, key=name),
+                give_up=lambda: self._lease.lost is not None,
+                left_s=lambda: self.lease_left,
             )
         except Unanswered as error:
             self.check()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from django.db import Error, InterfaceError, OperationalError, connections, router, transaction
@@ -14,6 +15,7 @@ from django.db import Error, InterfaceError, OperationalError, connections, rout
 from workloads.errors import WORKLOAD_CONFLICT, WorkloadError
 from workloads.models import Workload
 from workloads.worker.lease import monotonic
+from workloads.worker.watch import answered_within
 
 T = TypeVar("T")
 
@@ -32,32 +34,43 @@ class Unanswered(Exception):
 
 
 class Link:
-    """Whether the database answers, as all threads together see it. It logs changes, not failures."""
+    """Whether the database answers, as all threads together see it. It logs changes, not failures.
+
+    It answers again when it answers all that it did not answer: while one call fails and others pass, it is one loss.
+    What came of a question that was asked before the last change (`asked_at`) says nothing of the time since.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._lost_at: float | None = None
+        self._back_at = 0.0
+        self._unanswered: set[int] = set()
 
-    @property
-    def is_lost(self) -> bool:
-        """Tell whether the last that was heard of the database is that it does not answer."""
-        return self._lost_at is not None
-
-    def lost(self, error: BaseException) -> None:
-        """Note that the database does not answer; the first note is logged."""
+    def lost(self, error: BaseException, *, asked_at: float) -> None:
+        """Note that the database does not answer this thread; the first note is logged."""
         with self._guard:
             if self._lost_at is None:
+                if asked_at < self._back_at:
+                    return
                 self._lost_at = monotonic()
                 said = " ".join(str(error).split()) or type(error).__name__
                 logger.warning("The database does not answer (%s). Trying again until it does.", said)
+            self._unanswered.add(threading.get_ident())
 
-    def answers(self) -> None:
-        """Note that the database answers; the first note after a loss is logged."""
+    def gave_up(self) -> None:
+        """Note that this thread asks no longer for what was not answered."""
+        with self._guard:
+            self._unanswered.discard(threading.get_ident())
+
+    def answers(self, *, asked_at: float) -> None:
+        """Note that the database answers this thread; when it answers all, after a loss, that is logged."""
         if self._lost_at is None:
             return
         with self._guard:
-            if self._lost_at is not None:
-                logger.warning("The database answers again, after %.1f s.", monotonic() - self._lost_at)
+            self._unanswered.discard(threading.get_ident())
+            if self._lost_at is not None and asked_at >= self._lost_at and not self._unanswered:
+                self._back_at = monotonic()
+                logger.warning("The database answers again, after %.1f s.", self._back_at - self._lost_at)
                 self._lost_at = None
 
 
@@ -68,37 +81,46 @@ def pause_s(turn: int) -> float:
 
 
 def until_answered(
-    call: Callable[[], T], *, link: Link, wait: Callable[[float], object], give_up: Callable[[], bool]
+    call: Callable[[], T],
+    *,
+    link: Link,
+    wait: Callable[[float], object],
+    give_up: Callable[[], bool],
+    left_s: Callable[[], float] | None = None,
 ) -> T:
     """Return what `call` answers, repeating it on a new connection while the database does not answer.
 
     A WorkloadError is an answer and is raised. `wait` takes seconds and may return early. When `give_up` says so after
     a failure, Unanswered is raised. The first repetition is silent and at once: a connection that the server has ended
-    while it was idle is no loss of the database. Inside a transaction of the caller nothing can be repeated.
+    while it was idle is no loss of the database. A server that says nothing is waited for DEAD_PEER_S seconds, and no
+    longer than `left_s` says that an answer is of use. Inside a transaction of the caller nothing can be repeated.
     """
     if connections[alias()].in_atomic_block:
         return call()
     turn = 0
     while True:
         turn += 1
+        asked_at = monotonic()
         try:
-            answer = call()
+            with answered_within(DEAD_PEER_S if left_s is None else min(DEAD_PEER_S, left_s())):
+                answer = call()
         except WorkloadError as refusal:
-            link.answers()
+            link.answers(asked_at=asked_at)
             if refusal.code != WORKLOAD_CONFLICT or turn > OTHER_ERRORS or give_up():
                 raise
             wait(pause_s(turn))
         except Error as error:
             drop_connection()
-            if turn == 1:
+            if turn == 1 and not give_up():
                 continue
-            link.lost(error)
+            link.lost(error, asked_at=asked_at)
             is_away = isinstance(error, (OperationalError, InterfaceError))
             if give_up() or (not is_away and turn > OTHER_ERRORS):
+                link.gave_up()
                 raise Unanswered(str(error)) from error
             wait(pause_s(turn - 1))
         else:
-            link.answers()
+            link.answers(asked_at=asked_at)
             return answer
 
 
@@ -116,19 +138,57 @@ def drop_connection() -> None:
         del connections[alias()]
 
 
-def tidy_connections() -> None:
-    """Leave this thread with connections that are fit for the next attempt: none old, broken, or inside a transaction.
+_lent = threading.local()
 
-    What a body left uncommitted is rolled back: a report must not join it.
+
+@contextmanager
+def lent_connection() -> Iterator[None]:
+    """Run a body on a connection of its own, so that what it does to it does not befall the worker's own calls.
+
+    It is kept for the thread's next body. What a body leaves uncommitted is rolled back.
     """
+    using = alias()
+    own_connection()
+    own = connections[using]
+    kept = getattr(_lent, "connection", None)
+    if kept is None:
+        del connections[using]
+    else:
+        connections[using] = kept
+    own_connection()
+    try:
+        yield
+    finally:
+        tidy_connections()
+        _lent.connection = connections[using]
+        connections[using] = own
+
+
+def close_connections() -> None:
+    """Close all connections of this thread."""
+    connections.close_all()
+    if (kept := getattr(_lent, "connection", None)) is not None:
+        del _lent.connection
+        with suppress(Error):
+            kept.close()
+
+
+def tidy_connections() -> None:
+    """Leave this thread with connections that are fit for the next body: none old, broken, or inside a transaction."""
     for connection in connections.all(initialized_only=True):
         try:
             if connection.in_atomic_block or (connection.connection is not None and not connection.get_autocommit()):
                 connection.close()
                 del connections[connection.alias]
             else:
-                connection.close_if_unusable_or_obsolete()
-        except Error:
+                # The server may be asked, and say nothing.
+                with answered_within(DEAD_PEER_S):
+                    if connection.connection is not None:
+                        # A transaction that was begun by hand, unseen by Django, would take in whatever comes next.
+                        connection.connection.rollback()
+                    connection.close_if_unusable_or_obsolete()
+        except Exception:
+            # Whatever was done to it, the next use opens another.
             del connections[connection.alias]
     own_connection()
 
@@ -173,11 +233,19 @@ def bounded(bound_s: float) -> Iterator[None]:
     """Run the block in one transaction in which no statement takes longer than `bound_s` seconds.
 
     On PostgreSQL the bound ends with the transaction, so that a pooler's connections are left as they were; elsewhere
-    it is `own_connection` that sets it.
+    it is `own_connection` that sets it. A server that is not there to keep the bound is left at twice of it. Nor does
+    the server wait much longer for a next statement: a process that is halted here would hold the rows until it wakes.
     """
     using = alias()
-    with transaction.atomic(using=using):
+    idle_s = max(1, math.ceil(bound_s))
+    with answered_within(max(1.0, 2 * bound_s)), transaction.atomic(using=using):
         if connections[using].vendor == "postgresql":
             with connections[using].cursor() as cursor:
-                cursor.execute(f"SET LOCAL statement_timeout = {max(1, int(bound_s * 1000))}")
+                cursor.execute(
+                    f"SET LOCAL statement_timeout = {max(1, int(bound_s * 1000))}; "
+                    f"SET LOCAL idle_in_transaction_session_timeout = {idle_s * 1000}"
+                )
+        elif connections[using].vendor == "mysql":
+            with connections[using].cursor() as cursor:
+                cursor.execute(f"SET SESSION idle_transaction_timeout = {idle_s}")
         yield

@@ -30,8 +30,13 @@ class WorkloadFailure(Exception):
     """Raised by a handler to say exactly how its attempt failed.
 
     `kind` is what the retry policy judges; `effect` is None, `none` or `unknown` (what the attempt may have done to the
-    world); `retry_after_ms` asks for a delay of at least that many milliseconds.
+    world); `retry_after_ms` asks for a delay of at least that many milliseconds. A subclass may set them as attributes.
     """
+
+    kind: str = EXCEPTION
+    message: str = ""
+    effect: Effect | str | None = None
+    retry_after_ms: int | None = None
 
     def __init__(
         self,
@@ -48,7 +53,8 @@ class WorkloadFailure(Exception):
         self.retry_after_ms = retry_after_ms
 
     def __str__(self) -> str:
-        return self.message or self.kind
+        # A subclass that does not call the method above has its arguments as any exception has them.
+        return self.message or (self.kind if self.args == (self.kind, self.message) else super().__str__()) or self.kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +82,13 @@ def kind_of(error: BaseException) -> str:
 
 def describe(error: BaseException) -> Failure:
     """Return what to report of an exception that left a handler. Never fails itself, whatever the exception is like."""
+    try:
+        return _describe(error)
+    except BaseException:
+        return Failure(kind=EXCEPTION, error=f"{type(error).__name__[:200]}: (what it says could not be read)")
+
+
+def _describe(error: BaseException) -> Failure:
     if not isinstance(error, WorkloadFailure):
         return Failure(kind=kind_of(error), error=presentable(f"{_headline(error)}\n\n{_trace(error)}"))
     text = _text_of(error)
@@ -106,19 +119,24 @@ def refusal_kind(refusal: WorkloadError, field: str) -> str | None:
     return None if suffix is None else f"{field}_{suffix}"
 
 
-def check_output(output: Any, *, scopes: Collection[str]) -> Failure | None:
-    """Return the failure that a handler's output is, or None if the authority will take it."""
+def settle_output(output: Any, *, scopes: Collection[str]) -> tuple[Any, Failure | None]:
+    """Return a handler's output as plain values, and the failure that it is if the authority would not take it.
+
+    The copy is what is reported, each time the same: the handler may have kept the original, and go on changing it.
+    """
     try:
-        size = canonical.measure(canonical.canonical(output, field="output"))
+        text = canonical.canonical(output, field="output")
+        size = canonical.measure(text)
         limit = conf.limits().max_output_bytes
         if size > limit:
             raise WorkloadError(WORKLOAD_TOO_LARGE, f"The output has {size} bytes of JSON, {limit} are the most.")
-        secrets.check_value(output, field="output", scopes=scopes)
+        plain = canonical.parse(text)
+        secrets.check_value(plain, field="output", scopes=scopes)
     except WorkloadError as refusal:
-        return output_failure(refusal)
-    except Exception as error:
-        return Failure(kind="output_invalid", error=presentable(f"The output can't be read: {_headline(error)}"))
-    return None
+        return None, output_failure(refusal)
+    except BaseException as error:
+        return None, Failure(kind="output_invalid", error=presentable(f"The output can't be read: {_headline(error)}"))
+    return plain, None
 
 
 def output_failure(refusal: WorkloadError) -> Failure:

@@ -37,6 +37,7 @@ class Heartbeats(threading.Thread):
         self._told_lost: set[Lease] = set()
         self._wake = threading.Event()
         self._is_over = False
+        self._has_failed = False
 
     def add(self, lease: Lease) -> None:
         """Keep this lease from now on."""
@@ -71,8 +72,19 @@ class Heartbeats(threading.Thread):
             if self._is_over:
                 break
             last = monotonic()
-            failures = 0 if self._beat() else failures + 1
+            failures = 0 if self._beat_or_say() else failures + 1
         connections.close_all()
+
+    def _beat_or_say(self) -> bool:
+        """Beat, and never raise: without this thread all leases would run out. A lasting fault is told once."""
+        try:
+            return self._beat()
+        except Exception:
+            if not self._has_failed:
+                logger.exception("The heartbeats fail. Trying again.")
+            self._has_failed = True
+            drop_connection()
+            return False
 
     def _every_s(self) -> float:
         with self._guard:
@@ -90,6 +102,9 @@ class Heartbeats(threading.Thread):
                 held.append(lease)
             else:
                 self._tell(lease, reason)
+        if not held:
+            # Nothing is asked for them any longer, so no answer will tell that the database is back.
+            self._link.gave_up()
         for start in range(0, len(held), ITEMS_A_CALL):
             part = held[start : start + ITEMS_A_CALL]
             # Twice: a connection that the server has ended while it was idle is no loss of the database.
@@ -108,13 +123,12 @@ class Heartbeats(threading.Thread):
         except (Error, WorkloadError) as error:
             drop_connection()
             if is_repeat:
-                self._link.lost(error)
+                self._link.lost(error, asked_at=asked_at)
             return False
-        except Exception:
-            logger.exception("The heartbeat failed.")
-            drop_connection()
-            return False
-        self._link.answers()
+        self._link.answers(asked_at=asked_at)
+        if self._has_failed:
+            self._has_failed = False
+            logger.warning("The heartbeats are answered again.")
         for lease, answer in zip(leases, answers, strict=True):
             if isinstance(answer, Claim):
                 lease.renew(answer, asked_at=asked_at)

@@ -7,6 +7,7 @@ never more than what the authority would say.
 from __future__ import annotations
 
 import enum
+import os
 import threading
 import time
 from typing import Final
@@ -55,8 +56,10 @@ class Lease:
         self.claim = claim
         self.beat_every_ms = beat_every_ms
         self._guard = threading.Lock()
+        self._pid = os.getpid()
         self._ends_at = asked_at + claim.lease_left_ms / 1000
         self._lost: str | None = None
+        self._lost_at: float | None = None
         self._cancelled = claim.cancellation_requested
         self._must_stop = False
         self._phase = Phase.RUNNING
@@ -69,6 +72,8 @@ class Lease:
     @property
     def left_ms(self) -> int:
         """How many milliseconds the lease surely holds; 0 once it is over or lost."""
+        if self._is_elsewhere:
+            return 0
         with self._guard:
             return 0 if self._lost is not None else max(0, int((self._ends_at - monotonic()) * 1000))
 
@@ -80,10 +85,31 @@ class Lease:
     @property
     def lost(self) -> str | None:
         """Why the lease is lost, or None. Once lost it stays lost, whatever a late answer says."""
+        if self._is_elsewhere:
+            return "a child process has no part in the attempt"
         with self._guard:
-            if self._lost is None and monotonic() >= self._ends_at:
-                self._lost = "the lease is over"
+            if monotonic() >= self._ends_at:
+                self._lose("the lease is over")
             return self._lost
+
+    @property
+    def lost_s(self) -> float | None:
+        """For how many seconds the lease has been known to be lost, or None."""
+        return None if self.lost is None or self._lost_at is None else monotonic() - self._lost_at
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the body has neither ended nor been given up."""
+        return self._phase is Phase.RUNNING
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Tell whether this is a copy in a child process, to which no heartbeat tells anything."""
+        return os.getpid() != self._pid
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is None:
+            self._lost, self._lost_at = reason, monotonic()
 
     def renew(self, claim: Claim, *, asked_at: float) -> None:
         """Let the lease hold as long as the authority has answered, to a question sent at `asked_at`."""
@@ -96,7 +122,7 @@ class Lease:
     def lose(self, reason: str) -> None:
         """Let the lease be lost: the authority has refused this attempt."""
         with self._guard:
-            self._lost = self._lost or reason
+            self._lose(reason)
 
     def cancel(self) -> None:
         """Let the attempt know that cancellation was requested."""
@@ -108,11 +134,14 @@ class Lease:
 
     def check(self) -> None:
         """Raise when the body must stop: Released, LeaseLost or Cancelled."""
-        if self._phase is Phase.GIVEN_BACK or self._must_stop:
-            raise Released("the worker is being stopped")
         lost = self.lost
         if lost is not None:
             raise LeaseLost(lost)
+        if self._phase is Phase.GIVEN_BACK or self._must_stop:
+            raise Released("the worker is being stopped")
+        if self._phase is Phase.REPORTING:
+            # A thread that the body has left behind must cause no more effects either.
+            raise LeaseLost("the attempt has ended")
         if self._cancelled:
             raise Cancelled("cancellation was requested")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import queue
@@ -14,17 +15,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.db import Error, connections
+from django.db import connections
 
 from workloads import authority
 from workloads.contract import Claim
+from workloads.errors import WorkloadError
 from workloads.models import Workload
-from workloads.worker.calls import Link, Unanswered, alias, drop_connection, own_connection, until_answered
+from workloads.worker.calls import (
+    DEAD_PEER_S,
+    Link,
+    Unanswered,
+    alias,
+    close_connections,
+    drop_connection,
+    own_connection,
+    until_answered,
+)
+from workloads.worker.forks import watch
 from workloads.worker.heartbeats import Heartbeats, beat_every_ms
 from workloads.worker.lease import Lease, monotonic
 from workloads.worker.news import wait_for_news
 from workloads.worker.registry import Registry, handlers as site_handlers
 from workloads.worker.reports import STOPPED, Ending, Reporter
+from workloads.worker.watch import answered_within
 
 logger = logging.getLogger("workloads.worker")
 
@@ -32,16 +45,22 @@ NOTICE_S: Final = 2.0
 """How long bodies that have been told to stop are waited for, before their work is released over their heads."""
 LAST_WORDS_S: Final = 10.0
 """How long a stopping worker tries to be heard by a database that does not answer."""
+MOST_LEFT_BEHIND: Final = 10
+"""So many threads are given up to bodies that do not end. At one more the worker ends: only a process can be ended."""
 STOP: Final = "stop"
 FREED: Final = "freed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """What a worker did: attempts by ending, and how many handlers it left running when it ended."""
+    """What a worker did: attempts by ending, and how many handlers it left running when it ended.
+
+    `is_clogged`: it ended by itself, since too many handlers that had lost their leases did not end.
+    """
 
     endings: Counter[Ending] = field(default_factory=Counter)
     abandoned: int = 0
+    is_clogged: bool = False
 
 
 class Worker:
@@ -49,7 +68,8 @@ class Worker:
 
     `definitions` (`id` or `id@revision`) and `capabilities` are what it offers; None is those of all handlers. Each
     claim is leased for `lease_ms` and kept by heartbeats. It asks for work when a handler ends, and else about every
-    `poll_ms`. Once stopped it waits `grace_ms` for what runs.
+    `poll_ms`. Once stopped it waits `grace_ms` for what runs; so long it also waits for a body whose lease is lost,
+    before it gives that body's room to other work.
     """
 
     def __init__(
@@ -93,9 +113,13 @@ class Worker:
         self._heartbeats = Heartbeats(lease_ms=lease_ms, link=self._link)
         self._work: queue.SimpleQueue[Lease | None] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
         self._stops = 0
         self._guard = threading.Lock()
         self._running: set[Lease] = set()
+        self._left_behind: set[Lease] = set()
+        self._is_clogged = False
+        self._is_refused = False
         self._endings: Counter[Ending] = Counter()
 
     @property
@@ -114,12 +138,9 @@ class Worker:
     def run(self) -> Summary:
         """Claim and run work until stopped or drained."""
         own_connection()
-        slots = [
-            threading.Thread(target=self._slot, name=f"workloads-slot-{number}", daemon=True)
-            for number in range(1, self.concurrency + 1)
-        ]
-        for thread in (self._heartbeats, *slots):
-            thread.start()
+        watch()
+        self._heartbeats.start()
+        slots = [self._begin_slot() for _ in range(self.concurrency)]
         logger.info("%s: claims %s", self.worker_id, ", ".join(self.definitions) or "nothing")
         try:
             self._loop()
@@ -131,7 +152,8 @@ class Worker:
                 self._heartbeats.end()
                 for _ in slots:
                     self._work.put(None)
-        busy = self._count()
+        with self._guard:
+            busy = len(self._running) + len(self._left_behind)
         if not busy:
             for thread in slots:
                 thread.join(timeout=NOTICE_S)
@@ -140,7 +162,7 @@ class Worker:
         with self._guard:
             endings = Counter(self._endings)
         logger.info("%s: ended; %s", self.worker_id, _say(endings, busy))
-        return Summary(endings=endings, abandoned=busy)
+        return Summary(endings=endings, abandoned=busy, is_clogged=self._is_clogged)
 
     def _count(self) -> int:
         with self._guard:
@@ -148,16 +170,17 @@ class Worker:
 
     def _loop(self) -> None:
         while not self._stops:
+            self._leave_behind()
             free = self.concurrency - self._count()
             if free <= 0:
-                self._rest(None)
+                self._rest(self._poll_s())
                 continue
             claims = self._claim(free)
-            for lease in claims:
+            for lease in claims or ():
                 self._begin(lease)
-            if self.drain and not claims and free == self.concurrency:
+            if self.drain and claims == [] and free == self.concurrency:
                 return
-            if len(claims) < free:
+            if claims is None or len(claims) < free:
                 self._rest(self._poll_s())
 
     def _poll_s(self) -> float:
@@ -167,8 +190,40 @@ class Worker:
         """Wait for news, at most so many seconds. Older news is all one."""
         wait_for_news(self._news, seconds)
 
-    def _claim(self, limit: int) -> list[Lease]:
-        """Claim up to `limit` workloads, started at once. A lost answer is asked for again under the same request."""
+    def _leave_behind(self) -> None:
+        """Give up the threads of bodies that go on though their leases are lost, and let other threads take their room.
+
+        Nothing can end a thread. One that ends in its own time makes its report, which the fence judges, and is gone.
+        """
+        with self._guard:
+            deaf = [x for x in self._running if x.is_running and (x.lost_s or 0) * 1000 > self.grace_ms]
+        for lease in deaf:
+            with self._guard:
+                if lease not in self._running:
+                    continue
+                if len(self._left_behind) >= MOST_LEFT_BEHIND:
+                    self._is_clogged = True
+                    break
+                self._running.discard(lease)
+                self._left_behind.add(lease)
+                count = len(self._left_behind)
+            self._heartbeats.remove(lease)
+            logger.warning(
+                "%s: the handler of attempt %s does not end, and is left behind (%d so far)",
+                lease.claim.workload_id,
+                lease.claim.attempt_number,
+                count,
+            )
+            self._begin_slot()
+        if self._is_clogged:
+            logger.error("%s: ends, since too many handlers do not end", self.worker_id)
+            self.stop()
+
+    def _claim(self, limit: int) -> list[Lease] | None:
+        """Claim up to `limit` workloads, started at once. A lost answer is asked for again under the same request.
+
+        None: there was no answer. A lasting fault is told once, and ends a worker that drains.
+        """
         request_id = secrets.token_hex(16)
         asked_at = monotonic()
 
@@ -189,10 +244,23 @@ class Worker:
 
         try:
             claims = until_answered(ask, link=self._link, wait=self._rest, give_up=lambda: self._stops > 0)
-        except Unanswered as error:
-            if not self._stops:
-                logger.error("Work could not be claimed: %s", error)
-            return []
+        except WorkloadError:
+            # What it offers is refused, and will be.
+            raise
+        except Exception as error:
+            if self._stops:
+                return None
+            if self.drain:
+                raise
+            if not self._is_refused:
+                logger.error(
+                    "Work can't be claimed: %s. Trying again.", error, exc_info=not isinstance(error, Unanswered)
+                )
+            self._is_refused = True
+            return None
+        if self._is_refused:
+            self._is_refused = False
+            logger.warning("Work can be claimed again.")
         every = self._beats(claims)
         return [Lease(c, asked_at=asked_at, beat_every_ms=every[c.workload_id]) for c in claims]
 
@@ -202,9 +270,11 @@ class Worker:
         try:
             rows = Workload.objects.using(alias()).filter(workload_id__in=every) if every else Workload.objects.none()
             timeouts: Any
-            for workload_id, timeouts in rows.values_list("workload_id", "timeouts"):
-                every[workload_id] = beat_every_ms(self.lease_ms, timeouts.heartbeat_ms)
-        except Error:
+            with answered_within(DEAD_PEER_S):
+                for workload_id, timeouts in rows.values_list("workload_id", "timeouts"):
+                    every[workload_id] = beat_every_ms(self.lease_ms, timeouts.heartbeat_ms)
+        except Exception:
+            # Whatever is wrong there, the claims are ours, and must be run.
             drop_connection()
         return every
 
@@ -214,20 +284,29 @@ class Worker:
         self._heartbeats.add(lease)
         self._work.put(lease)
 
+    def _begin_slot(self) -> threading.Thread:
+        thread = threading.Thread(target=self._slot, name=f"workloads-slot-{next(self._numbers)}", daemon=True)
+        thread.start()
+        return thread
+
     def _slot(self) -> None:
-        """Run what is handed over, one after another, until there is no more."""
+        """Run what is handed over, one after another, until there is no more or another thread has taken its room."""
         own_connection()
-        while (lease := self._work.get()) is not None:
+        is_needed = True
+        while is_needed and (lease := self._work.get()) is not None:
             ending = self._reporter.run(lease)
             self._heartbeats.remove(lease)
             if ending is Ending.UNKNOWN_DEFINITION:
                 self._forget(lease.claim)
             with self._guard:
+                is_needed = lease not in self._left_behind
                 self._running.discard(lease)
+                self._left_behind.discard(lease)
                 if ending is not None:
                     self._endings[ending] += 1
+            del lease
             self._news.put(FREED)
-        connections.close_all()
+        close_connections()
 
     def _forget(self, claim: Claim) -> None:
         """Ask no longer for what was given back as unknown: it is first in the queue again, and hides what is known."""

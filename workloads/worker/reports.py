@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from django.db import reset_queries
@@ -15,17 +18,18 @@ from workloads import authority
 from workloads.contract import Effect, ExecutionContext
 from workloads.errors import WORKLOAD_TRANSITION_DENIED, WorkloadError
 from workloads.worker.attempt import Attempt
-from workloads.worker.calls import Link, Unanswered, tidy_connections, until_answered
+from workloads.worker.calls import Link, Unanswered, lent_connection, until_answered
 from workloads.worker.failures import (
     CAPABILITY_MISSING,
     Failure,
     WorkloadFailure,
-    check_output,
     describe,
     output_failure,
     presentable,
     refusal_kind,
+    settle_output,
 )
+from workloads.worker.forks import end_child
 from workloads.worker.lease import Cancelled, Lease, LeaseLost, Released
 from workloads.worker.registry import Registration, Registry
 
@@ -47,6 +51,24 @@ class Ending(enum.StrEnum):
     LOST = "lost"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Raised:
+    """What a body raised, as it is reported.
+
+    The exception itself is given up at once: it holds all that the body had in memory, transactions included.
+    """
+
+    failure: Failure
+    kind: type[BaseException]
+    said: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Raised:
+        """Describe an exception."""
+        failure = describe(error)
+        return cls(failure=failure, kind=type(error), said=failure.error.partition("\n")[0])
+
+
 class Reporter:
     """Runs attempts and reports them. `ended` is set when the worker ends and nothing more is to be repeated."""
 
@@ -62,7 +84,8 @@ class Reporter:
         """
         try:
             ending = self._run(lease)
-        except Exception:
+        except BaseException:
+            # Whatever was raised here was raised too late, or from outside, as by what limits a handler's time.
             logger.exception("%s: attempt %s was left.", lease.claim.workload_id, lease.claim.attempt_number)
             ending = Ending.LOST
         logger.debug("%s: attempt %s %s", lease.claim.workload_id, lease.claim.attempt_number, ending)
@@ -84,26 +107,46 @@ class Reporter:
             ending = self.release(lease, presentable(reason)[:2000])
             return Ending.UNKNOWN_DEFINITION if ending is Ending.RELEASED else ending
         try:
-            context = self._ask(lambda: authority.context(lease.fence), give_up=lambda: lease.lost is not None)
+            context = self._ask(
+                lambda: authority.context(lease.fence),
+                give_up=lambda: lease.lost is not None,
+                left_s=lambda: lease.left_ms / 1000,
+            )
         except (WorkloadError, Unanswered) as error:
             return self._left(lease, error)
         except Exception as error:
             # A record that can't be read fails its own attempt.
-            return self._report_raised(lease, error)
-        output = None
-        raised: BaseException | None = None
-        try:
-            self._check_capabilities(registration, context)
-            lease.check()
-            output = registration.function(Attempt(context, lease, self._ask))
-        except BaseException as error:
-            # SystemExit and KeyboardInterrupt too: a handler ends its attempt, not the worker.
-            raised = error
-        tidy_connections()
+            return self._report_raised(lease, Raised.of(error))
+        came = self._body(lease, registration, context)
         reset_queries()
-        if raised is not None:
-            return self._report_raised(lease, raised)
-        return self._report_output(lease, output, context)
+        if isinstance(came, Raised):
+            return self._report_raised(lease, came)
+        return self._report_output(lease, *came)
+
+    def _body(
+        self, lease: Lease, registration: Registration, context: ExecutionContext
+    ) -> Raised | tuple[Any, Failure | None]:
+        """Run the handler; return its output and why that is none to be kept, or what it raised.
+
+        It runs in an empty context: the time zone, the language and whatever else it activates end with it. A child
+        process that it forks and that comes back here ends here.
+        """
+        pid = os.getpid()
+        with lent_connection():
+            came: Raised | tuple[Any, Failure | None]
+            try:
+                self._check_capabilities(registration, context)
+                lease.check()
+                output = contextvars.Context().run(registration.function, Attempt(context, lease, self._ask))
+                if os.getpid() != pid:
+                    end_child(None)
+                came = settle_output(output, scopes=context.connection_scopes)
+            except BaseException as error:
+                # SystemExit and KeyboardInterrupt too: a handler ends its attempt, not the worker.
+                if os.getpid() != pid:
+                    end_child(error)
+                came = Raised.of(error)
+        return came
 
     def _check_capabilities(self, registration: Registration, context: ExecutionContext) -> None:
         missing = sorted(registration.capabilities - context.capability_snapshot)
@@ -115,21 +158,20 @@ class Reporter:
                 effect=Effect.NONE,
             )
 
-    def _report_raised(self, lease: Lease, error: BaseException) -> Ending | None:
+    def _report_raised(self, lease: Lease, raised: Raised) -> Ending | None:
         if not lease.begin_report():
             return None
-        if isinstance(error, Released) and lease.lost is None:
+        if issubclass(raised.kind, Released) and lease.lost is None:
             return self.release(lease, STOPPED)
-        if isinstance(error, LeaseLost):
-            return self._left(lease, error)
-        if isinstance(error, Cancelled) and lease.is_cancelled:
+        if issubclass(raised.kind, LeaseLost):
+            return self._left(lease, raised.said)
+        if issubclass(raised.kind, Cancelled) and lease.is_cancelled:
             return self._confirm_cancel(lease)
-        return self._fail(lease, describe(error))
+        return self._fail(lease, raised.failure)
 
-    def _report_output(self, lease: Lease, output: Any, context: ExecutionContext) -> Ending | None:
+    def _report_output(self, lease: Lease, output: Any, unfit: Failure | None) -> Ending | None:
         if not lease.begin_report():
             return None
-        unfit = check_output(output, scopes=context.connection_scopes)
         return self._complete(lease, output) if unfit is None else self._fail(lease, unfit)
 
     def _complete(self, lease: Lease, output: Any) -> Ending:
@@ -193,12 +235,18 @@ class Reporter:
         """Make the very same report until it is answered: a repeat of one that was heard is harmless."""
         return self._ask(functools.partial(verb, lease.fence, **report), give_up=self._ended.is_set)
 
-    def _ask(self, call: Callable[[], T], *, give_up: Callable[[], bool]) -> T:
+    def _ask(
+        self, call: Callable[[], T], *, give_up: Callable[[], bool], left_s: Callable[[], float] | None = None
+    ) -> T:
         return until_answered(
-            call, link=self._link, wait=self._ended.wait, give_up=lambda: give_up() or self._ended.is_set()
+            call,
+            link=self._link,
+            wait=self._ended.wait,
+            give_up=lambda: give_up() or self._ended.is_set(),
+            left_s=left_s,
         )
 
-    def _left(self, lease: Lease, why: BaseException) -> Ending:
+    def _left(self, lease: Lease, why: object) -> Ending:
         """Say no more of this attempt: the authority's word is final, and what it has not heard its pass recovers."""
         logger.warning(
             "%s: attempt %s ended without a report: %s", lease.claim.workload_id, lease.claim.attempt_number, why

@@ -8,17 +8,21 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error, connections, router
+from django.db import Error, connections
 
 from workloads import authority
 from workloads.contract import PassReport
-from workloads.models import Workload
+from workloads.worker.calls import alias, drop_connection, own_connection
 from workloads.worker.news import wait_for_news
+from workloads.worker.watch import answered_within
 
 logger = logging.getLogger("workloads.pass")
+
+UNANSWERED_S: Final = 30.0
+"""How long a statement of a pass is waited for: a server that says nothing must not hold up the runs to come."""
 
 
 class Command(BaseCommand):
@@ -49,7 +53,11 @@ class Command(BaseCommand):
     def _run(self, limit: int | None) -> bool:
         """Run one pass and print its line; return whether every row could be decided."""
         begun = time.monotonic()
-        report = authority.run_pass(limit=limit)
+        own_connection()
+        with answered_within(UNANSWERED_S):
+            # A connection that the server has ended since the last run is no fault of this one.
+            connections[alias()].close_if_unusable_or_obsolete()
+            report = authority.run_pass(limit=limit)
         self.stdout.write(_line(report, time.monotonic() - begun))
         for workload_id, message in report.failed.items():
             self.stderr.write(f"{workload_id}: {' '.join(message.split())}")
@@ -79,7 +87,7 @@ class Command(BaseCommand):
                     if not is_away:
                         logger.warning("The database does not answer (%s). Trying again.", " ".join(str(error).split()))
                     is_away = True
-                    connections[router.db_for_write(Workload)].close()
+                    drop_connection()
                 due = max(due + interval, time.monotonic())
                 if wait_for_news(stop, due - time.monotonic()):
                     return all_well

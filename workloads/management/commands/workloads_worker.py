@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +21,7 @@ from workloads.worker import Worker
 from workloads.worker.registry import discover
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LEAVE_S = 2.0
 
 
 class Command(BaseCommand):
@@ -67,14 +69,34 @@ class Command(BaseCommand):
         logger = logging.getLogger("workloads.worker")
         if not logger.hasHandlers():
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        before = set(threading.enumerate())
         with _stopping(worker):
             summary = worker.run()
-        if summary.abandoned:
-            # Their threads run on, and nothing in this process can end them.
+        left = _left(before)
+        if left:
+            logger.warning("Not waited for, though handlers have left them behind: %s", ", ".join(left))
+        if (summary.abandoned or left) and getattr(self, "_called_from_command_line", False):
+            # They run on, and nothing in this process can end them.
             logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(0)
+            os._exit(int(summary.is_clogged))
+        if summary.is_clogged:
+            raise CommandError("Too many handlers do not end.")
+
+
+def _left(before: Collection[threading.Thread]) -> list[str]:
+    """Name the threads and child processes begun since `before` for which the process would wait, or that it would cut.
+
+    They have a moment to end by themselves.
+    """
+    until = time.monotonic() + LEAVE_S
+    begun = [t for t in threading.enumerate() if t not in before and not t.name.startswith("workloads-")]
+    for thread in begun:
+        thread.join(timeout=max(0.0, until - time.monotonic()))
+    # Without importing it: who has not, has no such children.
+    children: list[Any] = getattr(sys.modules.get("multiprocessing"), "active_children", list)()
+    return [t.name for t in begun if t.is_alive()] + [child.name for child in children]
 
 
 def _worker(options: dict[str, Any]) -> Worker:
@@ -101,14 +123,32 @@ def _worker(options: dict[str, Any]) -> Worker:
 
 @contextmanager
 def _stopping(worker: Worker) -> Iterator[None]:
-    """Let SIGTERM and SIGINT stop the worker, for as long as the block runs."""
+    """Let SIGTERM and SIGINT stop the worker, for as long as the block runs; a handler's child process is not it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.signal(number, lambda *_: worker.stop()) for number in SIGNALS}
+    is_over = False
+    masks = threading.local()
+
+    def hold() -> None:
+        # What comes before the child has let go of our signals' meaning waits until it has.
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def let_go() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def in_child() -> None:
+        if not is_over:
+            for number, previous in before.items():
+                signal.signal(number, previous)
+        let_go()
+
+    os.register_at_fork(before=hold, after_in_parent=let_go, after_in_child=in_child)
     try:
         yield
     finally:
+        is_over = True
         for number, previous in before.items():
             # One more SIGTERM must not turn an orderly ending into a death by signal, to the process's last breath.
             is_ending = worker.is_stopping and number is signal.SIGTERM

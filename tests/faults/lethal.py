@@ -1,0 +1,236 @@
+"""Handlers for worker processes that a signal befalls at a given point, and how it is made to befall them there.
+
+The module arms itself from the environment, so that a worker process which is told to import it meets its point.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from tests.faults.racers import skew
+from workloads import authority
+from workloads.worker import Attempt, calls, handler, heartbeats
+
+VARIABLE = "WORKLOADS_TEST_POINT"
+SKEW = "WORKLOADS_TEST_SKEW_HOURS"
+LONGEST_S = 60.0
+
+_armed = threading.local()
+
+
+def note(path: str, line: str) -> None:
+    """Write down at once what has been acknowledged; a process that is killed has written what it wrote."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
+
+
+# The points.
+
+
+def arm(point: dict[str, Any]) -> None:
+    """Let a signal befall this process at a point.
+
+    `verb` of the authority, or `method` of the worker (`module:Class.name`): `when` is before it, after it, or at the
+    first COMMIT after it began, before that is sent; on the call of number `nth`. Or `line`: the number of lines that
+    a thread whose name begins with `thread` has begun in the worker's own files. `log` names the file in which an
+    answer is noted before the signal comes. `beats` is how many heartbeats there are in a lease, `pause` how many
+    seconds there are at most between two repetitions of a call; with these alone, no signal comes.
+    """
+    calls.LONGEST_PAUSE_S = point.get("pause", calls.LONGEST_PAUSE_S)  # type: ignore[misc]
+    if (beats := point.get("beats")) is not None:
+        heartbeats.BEATS_A_LEASE = beats  # type: ignore[misc]
+    number = getattr(signal, point.get("signal", "SIGKILL"))
+
+    def strike() -> None:
+        # To this very thread, which takes it before it goes on; one for the process may be another's to take.
+        signal.pthread_kill(threading.get_ident(), number)
+
+    if "line" in point:
+        _arm_line(point["thread"], point["line"], strike)
+        return
+    if "when" not in point:
+        return
+    if "verb" in point:
+        owner, name = authority, point["verb"]
+    else:
+        module, _, path = point["method"].partition(":")
+        kind, _, name = path.partition(".")
+        owner = getattr(importlib.import_module(f"workloads.worker.{module}"), kind)
+    setattr(owner, name, _wrapped(getattr(owner, name), name, point, strike))
+    if point["when"] == "commit":
+        commit = BaseDatabaseWrapper._commit
+
+        def committing(self: Any) -> None:
+            if getattr(_armed, "is_due", False):
+                _armed.is_due = False
+                strike()
+            commit(self)
+
+        BaseDatabaseWrapper._commit = committing  # type: ignore[method-assign]
+
+
+def _wrapped(real: Callable[..., Any], name: str, point: dict[str, Any], strike: Callable[[], None]) -> Any:
+    called = answered = 0
+    nth = point.get("nth", 1)
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal called, answered
+        called += 1
+        if called == nth and point["when"] == "before":
+            strike()
+        _armed.is_due = called >= nth and point["when"] == "commit"
+        answer = real(*args, **kwargs)
+        # A call that got no answer is repeated.
+        answered += 1
+        if answered == nth and point["when"] == "after":
+            note(point["log"], f"answered {name}")
+            strike()
+        return answer
+
+    return wrapper
+
+
+def _arm_line(thread: str, line: int, strike: Callable[[], None]) -> None:
+    seen = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if "/workloads/worker/" not in frame.f_code.co_filename:
+            return None
+        if not threading.current_thread().name.startswith(thread):
+            return None
+        return at_line
+
+    def at_line(frame: Any, event: str, _: Any) -> Any:
+        nonlocal seen
+        if event == "line":
+            seen += 1
+            if seen == line:
+                strike()
+        return at_line
+
+    sys.settrace(trace)
+    threading.settrace(trace)
+
+
+# What the workers run. The input is the file in which a body notes how far it came.
+
+
+@handler("lethal.step")
+def step(attempt: Attempt) -> str:
+    """Save where it is, and end."""
+    note(attempt.input, "begun")
+    attempt.checkpoint({"attempt": attempt.attempt_number}, key="k")
+    note(attempt.input, f"saved {attempt.attempt_number}")
+    return "done"
+
+
+@handler("lethal.fails")
+def fails(attempt: Attempt) -> str:
+    """Fail once."""
+    if attempt.attempt_number == 1:
+        raise TimeoutError("slow")
+    return "done"
+
+
+@handler("lethal.stops")
+def stops(attempt: Attempt) -> str:
+    """Have its worker stopped, and give the work back."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    return waits(attempt)
+
+
+@handler("lethal.cancelled")
+def cancelled(attempt: Attempt) -> str:
+    """Have itself cancelled, and find out."""
+    authority.cancel(attempt.workload_id, actor="op")
+    attempt.checkpoint(1)
+    return "not cancelled"
+
+
+@handler("lethal.waits")
+def waits(attempt: Attempt) -> str:
+    """Run until it is told to stop, and note that it was."""
+    until = time.monotonic() + LONGEST_S
+    note(f"{attempt.input}.begun", "begun")
+    try:
+        while time.monotonic() < until:
+            attempt.check()
+            time.sleep(0.01)
+    except BaseException as stopped:
+        note(attempt.input, type(stopped).__name__)
+        raise
+    return "not stopped"
+
+
+@handler("lethal.deaf")
+def deaf(attempt: Attempt) -> str:
+    """Run until a file exists, whatever it is told."""
+    until = time.monotonic() + LONGEST_S
+    note(f"{attempt.input}.begun", "begun")
+    while time.monotonic() < until and not Path(attempt.input).exists():
+        time.sleep(0.02)
+    return "late"
+
+
+@handler("lethal.echo")
+def echo(attempt: Attempt) -> Any:
+    return attempt.input
+
+
+@handler("lethal.clock")
+def clock(attempt: Attempt) -> Any:
+    """Outlive a lease, save, fail once, and say what the clock of this process says."""
+    until = time.monotonic() + attempt.input
+    while time.monotonic() < until:
+        attempt.check()
+        time.sleep(0.01)
+    attempt.checkpoint({"attempt": attempt.attempt_number}, key="k")
+    if attempt.attempt_number == 1:
+        raise TimeoutError("slow")
+    return time.time()
+
+
+@handler("lethal.pool")
+def pool(attempt: Attempt) -> Any:
+    """Begin a child process, end it by SIGTERM, and say what ended it."""
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(LONGEST_S,))
+    child.start()
+    child.terminate()
+    child.join(10)
+    code = child.exitcode
+    child.kill()
+    return code
+
+
+@handler("lethal.leaves")
+def leaves(attempt: Attempt) -> str:
+    """Leave behind a thread, one of a pool, or a child process, for which a process waits at its end."""
+    if attempt.input == "thread":
+        threading.Thread(target=time.sleep, args=(LONGEST_S,), name="left thread", daemon=False).start()
+    elif attempt.input == "pool":
+        ThreadPoolExecutor(thread_name_prefix="left pool").submit(time.sleep, LONGEST_S)
+    else:
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(LONGEST_S,), name="left child")
+        child.start()
+        return str(child.pid)
+    return "done"
+
+
+if point := os.environ.get(VARIABLE):
+    arm(json.loads(point))
+if hours := os.environ.get(SKEW):
+    skew(float(hours))
