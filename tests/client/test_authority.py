@@ -185,9 +185,8 @@ def test_an_operators_act_is_not_repeated_blindly(remote, live, fate):
 
 
 def test_patience_has_an_end(remote, live):
-    with lossy(live.url, share=1.0, fates=("502",)) as line:
-        with pytest.raises(Unanswered):
-            remote("rita", "requester", url=line.url, patience_ms=300).admit(asked())
+    with lossy(live.url, share=1.0, fates=("502",)) as line, pytest.raises(Unanswered):
+        remote("rita", "requester", url=line.url, patience_ms=300).admit(asked())
     assert line.met["502"] > 1
 
 

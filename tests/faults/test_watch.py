@@ -13,7 +13,8 @@ from tests.faults.disturbance import Watcher
 from tests.races.calls import request
 from workloads import authority
 from workloads.models import Workload
-from workloads.worker.calls import Link, Unanswered, until_answered
+from workloads.worker.calls import Link, until_answered
+from workloads.worker.port import Unanswered
 from workloads.worker.watch import answered_within
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -409,7 +409,7 @@ def test_heartbeats_that_fail_for_another_reason_are_told_once_and_go_on(monkeyp
 
 def test_one_call_that_fails_while_others_are_answered_is_one_loss(monkeypatch, caplog, often):
     calls = lose_answers(monkeypatch, "complete", 6)
-    monkeypatch.setattr("workloads.worker.calls.LONGEST_PAUSE_S", 0.3)
+    monkeypatch.setattr("workloads.worker.news.LONGEST_PAUSE_S", 0.3)
     first = admit()
     with caplog.at_level(logging.INFO, "workloads"), working(lambda attempt: "out", concurrency=2, lease_ms=3_000):
         eventually(lambda: len(calls) >= 3)

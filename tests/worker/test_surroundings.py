@@ -310,7 +310,7 @@ def test_a_child_process_reports_nothing_and_touches_no_connection(child, code, 
 
 def test_a_database_that_is_away_at_every_turn_is_told_once(monkeypatch, caplog, often):
     """Every verb at once, from all threads."""
-    monkeypatch.setattr("workloads.worker.calls.LONGEST_PAUSE_S", 0.05)
+    monkeypatch.setattr("workloads.worker.news.LONGEST_PAUSE_S", 0.05)
     is_away = threading.Event()
     counts = dict.fromkeys(("claim_next", "heartbeat_many", "checkpoint", "complete"), 0)
     for verb in counts:

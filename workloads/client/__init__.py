@@ -4,7 +4,8 @@ Needs httpx (`pip install workloads[client]`), no Django and no settings.
 """
 
 from workloads.client.authority import RemoteAuthority
-from workloads.client.line import Unanswered
 from workloads.client.records import AttemptRecord, EventRecord, WorkloadRecord
+from workloads.client.worker import RemoteWorker
+from workloads.worker.port import Unanswered
 
-__all__ = ["AttemptRecord", "EventRecord", "RemoteAuthority", "Unanswered", "WorkloadRecord"]
+__all__ = ["AttemptRecord", "EventRecord", "RemoteAuthority", "RemoteWorker", "Unanswered", "WorkloadRecord"]

@@ -109,7 +109,15 @@ class RemoteAuthority:
         }
         return records.execution_context(self._post(workload_id, "claim/", body))
 
-    def claim_next(
+    def claim_next(self, **asked: Any) -> list[ExecutionContext]:
+        """Claim the next work: see `workloads.authority.claim_next`. Each claim is an ExecutionContext.
+
+        `wait_ms` besides: the server may hold its answer back for so many milliseconds until there is work. One that
+        can't, since too many wait, says when to come back; that is obeyed within `wait_ms`.
+        """
+        return [claim for claim, _ in self.claims(**asked)]
+
+    def claims(
         self,
         *,
         worker_id: str,
@@ -122,13 +130,8 @@ class RemoteAuthority:
         start: bool = False,
         request_id: str | None = None,
         wait_ms: int = 0,
-        **how: Any,
-    ) -> list[ExecutionContext]:
-        """Claim the next work: see `workloads.authority.claim_next`. Each claim is an ExecutionContext.
-
-        The server may hold its answer back for `wait_ms` milliseconds until there is work. One that can't, since too
-        many wait, says when to come back; that is obeyed within `wait_ms`. `how` is `Line.ask`'s.
-        """
+    ) -> list[tuple[ExecutionContext, int | None]]:
+        """Claim as `claim_next` does; each claim comes with the work's heartbeat deadline in milliseconds, or None."""
         body: dict[str, Any] = {
             "worker_id": worker_id,
             "capabilities": _listed(capabilities, "capabilities"),
@@ -143,12 +146,11 @@ class RemoteAuthority:
         }
         until = time.monotonic() + wait_ms / 1000
         while True:
-            _, said, headers = self.line.ask("POST", "claims/", body, wait_s=body["wait_ms"] / 1000, **how)
-            left_s = until - time.monotonic()
+            _, said, headers = self.line.ask("POST", "claims/", body, wait_s=body["wait_ms"] / 1000)
             pause = retry_after_s(headers) * random.uniform(1, 1.25)
-            if said["claims"] or not 0 < pause < left_s or _is_over(how):
-                return [records.execution_context(claim) for claim in said["claims"]]
-            how.get("wait", time.sleep)(pause)
+            if said["claims"] or not 0 < pause < until - time.monotonic():
+                return [(records.execution_context(claim), claim.get("heartbeat_ms")) for claim in said["claims"]]
+            time.sleep(pause)  # as the server has asked
             # A request that was given nothing may be repeated as a new one.
             body["wait_ms"] = max(0, int((until - time.monotonic()) * 1000))
 
@@ -326,11 +328,6 @@ class RemoteAuthority:
             yield from map(read, said["results"])
             # The query alone: the token goes to no other host, whatever the server takes its own name to be.
             address = None if said["next"] is None else f"{path}?{urlsplit(said['next']).query}"
-
-
-def _is_over(how: Mapping[str, Any]) -> bool:
-    give_up: Callable[[], bool] | None = how.get("give_up")
-    return give_up is not None and give_up()
 
 
 def _make_id() -> str:

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import httpx
 
 from workloads.client import records
 from workloads.errors import WorkloadError
+from workloads.worker.news import pause_s
+from workloads.worker.port import Unanswered
 
 logger = logging.getLogger("workloads.client")
 
-FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 10.0
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 30.0
+SHORTEST_S: Final = 0.05
 NOT_NOW: Final = 429
 """The server has done nothing: every call may be repeated."""
 NOT_KNOWN: Final = frozenset({502, 503, 504})
 """A proxy's word, or that of a server whose database went away: whether it was done is not known."""
-
-
-class Unanswered(Exception):
-    """The authority has not answered, and asking is given up. Whether it has heard is not known."""
 
 
 class Line:
@@ -50,6 +49,7 @@ class Line:
         self._patience_s = None if patience_ms is None else patience_ms / 1000
         self._guard = threading.Lock()
         self._lost_at: float | None = None
+        self._here = threading.local()
         self._http = httpx.Client(
             base_url=base_url.rstrip("/") + "/v1/",
             headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
@@ -70,6 +70,18 @@ class Line:
     def is_lost(self) -> bool:
         """Tell whether the last that was heard of the server is that it does not answer."""
         return self._lost_at is not None
+
+    @contextmanager
+    def patient(self, left_s: Callable[[], float] | None) -> Iterator[None]:
+        """Wait for no answer to this thread's questions longer than `left_s` says, as it is now, that it is of use."""
+        self._here.left_s = math.inf if left_s is None else max(SHORTEST_S, left_s())
+        try:
+            yield
+        finally:
+            self._here.left_s = math.inf
+
+    def _left_s(self) -> float:
+        return getattr(self._here, "left_s", math.inf)
 
     def ask(
         self,
@@ -92,7 +104,9 @@ class Line:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
         until = None if self._patience_s is None else time.monotonic() + self._patience_s + wait_s
-        limit = httpx.Timeout((ANSWER_S if answer_s is None else answer_s) + wait_s, connect=CONNECT_S)
+        limit = httpx.Timeout(
+            min(ANSWER_S if answer_s is None else answer_s, self._left_s()) + wait_s, connect=CONNECT_S
+        )
         turn = 0
         while True:
             turn += 1
@@ -121,7 +135,7 @@ class Line:
                 self._lost(why)
             pause = max(at_least * random.uniform(1, 1.25), pause_s(turn))
             if (give_up is not None and give_up()) or (until is not None and time.monotonic() + pause > until):
-                raise Unanswered(f"No answer to {method} {path}: {why}")
+                raise Unanswered(f"No answer to {method} {path}: {why}", retry_after_s=at_least)
             wait(pause)
 
     def _lost(self, why: str) -> None:
@@ -141,12 +155,6 @@ class Line:
 
 class _Garbled(Exception):
     """An answer that can't be read: part of it was lost on the way."""
-
-
-def pause_s(turn: int) -> float:
-    """Return how many seconds to wait before repetition `turn` (1, 2, 3…): doubling, bounded, spread by chance."""
-    longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(turn - 1, 10))
-    return longest * random.uniform(0.5, 1)
 
 
 def _read(response: httpx.Response) -> Any:

@@ -6,13 +6,12 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from workloads import authority
 from workloads.contract import CheckpointRecord, ExecutionContext, Fence
 from workloads.errors import WORKLOAD_CHECKPOINT_CONFLICT, WORKLOAD_TRANSITION_DENIED, WorkloadError
 from workloads.lifecycle import canonical
-from workloads.worker.calls import Unanswered
 from workloads.worker.failures import WorkloadFailure, refusal_kind
 from workloads.worker.lease import Cancelled, Lease, LeaseLost
+from workloads.worker.port import Unanswered
 
 T = TypeVar("T")
 
@@ -28,10 +27,11 @@ class Asking(Protocol):
 class Attempt:
     """One attempt at one workload, for the handler that runs it."""
 
-    def __init__(self, context: ExecutionContext, lease: Lease, ask: Asking) -> None:
+    def __init__(self, context: ExecutionContext, lease: Lease, ask: Asking, authority: Any) -> None:
         self._context = context
         self._lease = lease
         self._ask = ask
+        self._authority = authority
         self._checkpoints = tuple(context.checkpoints)
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class Attempt:
             # A copy, so that a repetition says the same, whatever else the body does to the state meanwhile.
             plain = canonical.parse(canonical.canonical(state, field="state"))
             record = self._ask(
-                lambda: authority.checkpoint(self.fence, plain, key=name),
+                lambda: self._authority.checkpoint(self.fence, plain, key=name),
                 give_up=lambda: self._lease.lost is not None,
                 left_s=lambda: self.lease_left,
             )

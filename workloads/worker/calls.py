@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,22 +14,18 @@ from django.db import Error, InterfaceError, OperationalError, connections, rout
 from workloads.errors import WORKLOAD_CONFLICT, WorkloadError
 from workloads.models import Workload
 from workloads.worker.lease import monotonic
+from workloads.worker.news import pause_s
+from workloads.worker.port import Unanswered
 from workloads.worker.watch import answered_within
 
 T = TypeVar("T")
 
 logger = logging.getLogger("workloads.worker")
 
-FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 10.0
 OTHER_ERRORS: Final = 8
 """So often is a call repeated over an error that does not look like a database that is away."""
 CONNECT_S: Final = 5
 DEAD_PEER_S: Final = 15
-
-
-class Unanswered(Exception):
-    """The authority could not be asked, and asking is given up. Whether it has heard is not known."""
 
 
 class Link:
@@ -72,12 +67,6 @@ class Link:
                 self._back_at = monotonic()
                 logger.warning("The database answers again, after %.1f s.", self._back_at - self._lost_at)
                 self._lost_at = None
-
-
-def pause_s(turn: int) -> float:
-    """Return how many seconds to wait before repetition `turn` (1, 2, 3…): doubling, bounded, spread by chance."""
-    longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(turn - 1, 10))
-    return longest * random.uniform(0.5, 1)
 
 
 def until_answered(

@@ -7,12 +7,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from workloads import conf
 from workloads.contract import Effect
 from workloads.errors import WORKLOAD_INVALID, WORKLOAD_SECRET_MATERIAL, WORKLOAD_TOO_LARGE, WorkloadError
 from workloads.lifecycle import arguments, canonical, secrets
+from workloads.worker.port import Bounds
 
 EXCEPTION: Final = "exception"
+AS_DELIVERED: Final = Bounds()
 CAPABILITY_MISSING: Final = "capability_missing"
 MOST_FRAMES: Final = 30
 LONGEST_TEXT: Final = 100_000
@@ -80,17 +81,17 @@ def kind_of(error: BaseException) -> str:
     return next((_kinds[cls] for cls in type(error).__mro__ if cls in _kinds), EXCEPTION)
 
 
-def describe(error: BaseException) -> Failure:
+def describe(error: BaseException, bounds: Bounds = AS_DELIVERED) -> Failure:
     """Return what to report of an exception that left a handler. Never fails itself, whatever the exception is like."""
     try:
-        return _describe(error)
+        return _describe(error, bounds)
     except BaseException:
         return Failure(kind=EXCEPTION, error=f"{type(error).__name__[:200]}: (what it says could not be read)")
 
 
-def _describe(error: BaseException) -> Failure:
+def _describe(error: BaseException, bounds: Bounds) -> Failure:
     if not isinstance(error, WorkloadFailure):
-        return Failure(kind=kind_of(error), error=presentable(f"{_headline(error)}\n\n{_trace(error)}"))
+        return Failure(kind=kind_of(error), error=presentable(f"{_headline(error)}\n\n{_trace(error)}", bounds))
     text = _text_of(error)
     if error.__cause__ is not None:
         text = f"{text}\n\n{_trace(error.__cause__)}"
@@ -107,7 +108,7 @@ def _describe(error: BaseException) -> Failure:
     given = error.retry_after_ms
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         retry_after_ms = given
-    return Failure(kind=kind, error=presentable(text), effect=effect, retry_after_ms=retry_after_ms)
+    return Failure(kind=kind, error=presentable(text, bounds), effect=effect, retry_after_ms=retry_after_ms)
 
 
 def refusal_kind(refusal: WorkloadError, field: str) -> str | None:
@@ -119,7 +120,7 @@ def refusal_kind(refusal: WorkloadError, field: str) -> str | None:
     return None if suffix is None else f"{field}_{suffix}"
 
 
-def settle_output(output: Any, *, scopes: Collection[str]) -> tuple[Any, Failure | None]:
+def settle_output(output: Any, *, scopes: Collection[str], bounds: Bounds = AS_DELIVERED) -> tuple[Any, Failure | None]:
     """Return a handler's output as plain values, and the failure that it is if the authority would not take it.
 
     The copy is what is reported, each time the same: the handler may have kept the original, and go on changing it.
@@ -127,29 +128,31 @@ def settle_output(output: Any, *, scopes: Collection[str]) -> tuple[Any, Failure
     try:
         text = canonical.canonical(output, field="output")
         size = canonical.measure(text)
-        limit = conf.limits().max_output_bytes
+        limit = bounds.max_output_bytes
         if size > limit:
             raise WorkloadError(WORKLOAD_TOO_LARGE, f"The output has {size} bytes of JSON, {limit} are the most.")
         plain = canonical.parse(text)
         secrets.check_value(plain, field="output", scopes=scopes)
     except WorkloadError as refusal:
-        return None, output_failure(refusal)
+        return None, output_failure(refusal, bounds)
     except BaseException as error:
-        return None, Failure(kind="output_invalid", error=presentable(f"The output can't be read: {_headline(error)}"))
+        return None, Failure(
+            kind="output_invalid", error=presentable(f"The output can't be read: {_headline(error)}", bounds)
+        )
     return plain, None
 
 
-def output_failure(refusal: WorkloadError) -> Failure:
+def output_failure(refusal: WorkloadError, bounds: Bounds = AS_DELIVERED) -> Failure:
     """Return the failure of an attempt whose output the authority does not take."""
     return Failure(
         kind=refusal_kind(refusal, "output") or EXCEPTION,
-        error=presentable(f"The handler returned, but its output was refused. {refusal}"),
+        error=presentable(f"The handler returned, but its output was refused. {refusal}", bounds),
     )
 
 
-def presentable(text: str) -> str:
+def presentable(text: str, bounds: Bounds = AS_DELIVERED) -> str:
     """Return error text that the authority stores: mended, redacted, and cut to the site's maximum."""
-    limit = conf.limits().max_error_chars
+    limit = bounds.max_error_chars
     text = text[:LONGEST_TEXT]
     for _ in range(3):
         text = arguments.mend_error(secrets.redact(text), limit)

@@ -8,12 +8,9 @@ worker says.
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import traceback
 import weakref
-from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -36,25 +33,6 @@ def watch() -> None:
         _is_watching = True
     connection_created.connect(_note, dispatch_uid="workloads.worker.forks")
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
-
-
-def end_child(error: BaseException | None) -> NoReturn:
-    """End a child process that came back from the handler, as its exception would end a program; report nothing."""
-    code = 0
-    if isinstance(error, SystemExit):
-        given = error.code
-        code = 0 if given is None else given & 0xFF if isinstance(given, int) else 1
-        if code == 1 and not isinstance(given, int):
-            with suppress(BaseException):
-                print(given, file=sys.stderr)  # noqa: T201
-    elif error is not None:
-        code = 1
-        with suppress(BaseException):
-            traceback.print_exception(error)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(BaseException):
-            stream.flush()
-    os._exit(code)
 
 
 def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:

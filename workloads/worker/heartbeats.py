@@ -6,14 +6,10 @@ import logging
 import threading
 from typing import Final
 
-from django.db import Error, connections
-
-from workloads import authority
 from workloads.contract import Claim
-from workloads.errors import WorkloadError
-from workloads.models import Workload
-from workloads.worker.calls import Link, alias, bounded, drop_connection, own_connection, pause_s
 from workloads.worker.lease import Lease, monotonic
+from workloads.worker.news import pause_s
+from workloads.worker.port import Port, Unanswered
 
 logger = logging.getLogger("workloads.worker")
 
@@ -28,10 +24,10 @@ class Heartbeats(threading.Thread):
     no wait on the database lasts longer than the time between two beats.
     """
 
-    def __init__(self, *, lease_ms: int, link: Link) -> None:
+    def __init__(self, *, lease_ms: int, port: Port) -> None:
         super().__init__(name="workloads-heartbeats", daemon=True)
         self._lease_ms = lease_ms
-        self._link = link
+        self._port = port
         self._guard = threading.Lock()
         self._leases: set[Lease] = set()
         self._told_lost: set[Lease] = set()
@@ -60,7 +56,7 @@ class Heartbeats(threading.Thread):
         """Beat until `end`."""
         failures = 0
         last = monotonic()
-        own_connection(bound_s=self._every_s())
+        self._port.begin_thread(bound_s=self._every_s())
         while True:
             rest = self._every_s() if failures == 0 else min(self._every_s(), pause_s(failures))
             due = last + rest
@@ -73,7 +69,7 @@ class Heartbeats(threading.Thread):
                 break
             last = monotonic()
             failures = 0 if self._beat_or_say() else failures + 1
-        connections.close_all()
+        self._port.end_thread()
 
     def _beat_or_say(self) -> bool:
         """Beat, and never raise: without this thread all leases would run out. A lasting fault is told once."""
@@ -83,7 +79,7 @@ class Heartbeats(threading.Thread):
             if not self._has_failed:
                 logger.exception("The heartbeats fail. Trying again.")
             self._has_failed = True
-            drop_connection()
+            self._port.reset()
             return False
 
     def _every_s(self) -> float:
@@ -92,7 +88,7 @@ class Heartbeats(threading.Thread):
         return max(1, min(shortest, self._lease_ms // BEATS_A_LEASE)) / 1000
 
     def _beat(self) -> bool:
-        """Extend the leases that are not lost; return whether the database answered."""
+        """Extend the leases that are not lost; return whether the authority answered."""
         with self._guard:
             leases = list(self._leases)
         held = []
@@ -104,7 +100,7 @@ class Heartbeats(threading.Thread):
                 self._tell(lease, reason)
         if not held:
             # Nothing is asked for them any longer, so no answer will tell that the database is back.
-            self._link.gave_up()
+            self._port.rest()
         for start in range(0, len(held), ITEMS_A_CALL):
             part = held[start : start + ITEMS_A_CALL]
             # Twice: a connection that the server has ended while it was idle is no loss of the database.
@@ -114,25 +110,18 @@ class Heartbeats(threading.Thread):
 
     def _extend(self, leases: list[Lease], *, is_repeat: bool) -> bool:
         asked_at = monotonic()
+        items = [(lease.fence, self._lease_ms) for lease in leases]
         try:
-            with bounded(self._every_s() / 2):
-                if is_repeat:
-                    # It may have waited for a row that somebody holds: the others must not be lost with it.
-                    leases = _free(leases)
-                answers = authority.heartbeat_many([(lease.fence, self._lease_ms) for lease in leases])
-        except (Error, WorkloadError) as error:
-            drop_connection()
-            if is_repeat:
-                self._link.lost(error, asked_at=asked_at)
+            answers = self._port.beat(items, bound_s=self._every_s() / 2, is_repeat=is_repeat)
+        except Unanswered:
             return False
-        self._link.answers(asked_at=asked_at)
         if self._has_failed:
             self._has_failed = False
             logger.warning("The heartbeats are answered again.")
         for lease, answer in zip(leases, answers, strict=True):
             if isinstance(answer, Claim):
                 lease.renew(answer, asked_at=asked_at)
-            else:
+            elif answer is not None:
                 lease.lose(str(answer))
                 self._tell(lease, str(answer))
         return True
@@ -143,17 +132,6 @@ class Heartbeats(threading.Thread):
                 return
             self._told_lost.add(lease)
         logger.warning("%s: attempt %s is lost: %s", lease.claim.workload_id, lease.claim.attempt_number, reason)
-
-
-def _free(leases: list[Lease]) -> list[Lease]:
-    """Return the leases whose rows nobody else has locked now; within the transaction, nobody will."""
-    using = alias()
-    if not connections[using].features.has_select_for_update_skip_locked:
-        return leases
-    rows = Workload.objects.using(using).filter(workload_id__in=[lease.fence.workload_id for lease in leases])
-    only = ("self",) if connections[using].features.has_select_for_update_of else ()
-    found = {row.workload_id for row in rows.order_by("pk").select_for_update(skip_locked=True, of=only)}
-    return [lease for lease in leases if lease.fence.workload_id in found]
 
 
 def beat_every_ms(lease_ms: int, heartbeat_ms: int | None) -> int:

@@ -15,29 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.db import connections
-
-from workloads import authority
 from workloads.contract import Claim
 from workloads.errors import WorkloadError
-from workloads.models import Workload
-from workloads.worker.calls import (
-    DEAD_PEER_S,
-    Link,
-    Unanswered,
-    alias,
-    close_connections,
-    drop_connection,
-    own_connection,
-    until_answered,
-)
-from workloads.worker.forks import watch
 from workloads.worker.heartbeats import Heartbeats, beat_every_ms
 from workloads.worker.lease import Lease, monotonic
 from workloads.worker.news import wait_for_news
+from workloads.worker.port import Port, Unanswered
 from workloads.worker.registry import Registry, handlers as site_handlers
 from workloads.worker.reports import STOPPED, Ending, Reporter
-from workloads.worker.watch import answered_within
 
 logger = logging.getLogger("workloads.worker")
 
@@ -69,7 +54,7 @@ class Worker:
     `definitions` (`id` or `id@revision`) and `capabilities` are what it offers; None is those of all handlers. Each
     claim is leased for `lease_ms` and kept by heartbeats. It asks for work when a handler ends, and else about every
     `poll_ms`. Once stopped it waits `grace_ms` for what runs; so long it also waits for a body whose lease is lost,
-    before it gives that body's room to other work.
+    before it gives that body's room to other work. `port` is the way to the authority, this site's own if None.
     """
 
     def __init__(
@@ -86,6 +71,7 @@ class Worker:
         drain: bool = False,
         worker_id: str | None = None,
         handlers: Registry = site_handlers,
+        port: Port | None = None,
     ) -> None:
         bounds: tuple[tuple[str, Any, int], ...] = (
             ("concurrency", concurrency, 1),
@@ -107,10 +93,10 @@ class Worker:
         self.drain = drain
         self.worker_id = worker_id or make_worker_id()
         self._handlers = handlers
-        self._link = Link()
+        self._port = _site_port() if port is None else port
         self._ended = threading.Event()
-        self._reporter = Reporter(handlers=handlers, link=self._link, ended=self._ended)
-        self._heartbeats = Heartbeats(lease_ms=lease_ms, link=self._link)
+        self._reporter = Reporter(handlers=handlers, port=self._port, ended=self._ended)
+        self._heartbeats = Heartbeats(lease_ms=lease_ms, port=self._port)
         self._work: queue.SimpleQueue[Lease | None] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
@@ -137,8 +123,8 @@ class Worker:
 
     def run(self) -> Summary:
         """Claim and run work until stopped or drained."""
-        own_connection()
-        watch()
+        self._port.begin_thread()
+        self._port.watch_forks()
         self._heartbeats.start()
         slots = [self._begin_slot() for _ in range(self.concurrency)]
         logger.info("%s: claims %s", self.worker_id, ", ".join(self.definitions) or "nothing")
@@ -158,7 +144,7 @@ class Worker:
             for thread in slots:
                 thread.join(timeout=NOTICE_S)
         self._heartbeats.join(timeout=NOTICE_S)
-        connections[alias()].close()
+        self._port.end_thread()
         with self._guard:
             endings = Counter(self._endings)
         logger.info("%s: ended; %s", self.worker_id, _say(endings, busy))
@@ -175,12 +161,14 @@ class Worker:
             if free <= 0:
                 self._rest(self._poll_s())
                 continue
+            asked_at = monotonic()
             claims = self._claim(free)
             for lease in claims or ():
                 self._begin(lease)
             if self.drain and claims == [] and free == self.concurrency:
                 return
-            if claims is None or len(claims) < free:
+            has_waited = self._port.claims_wait and (bool(claims) or monotonic() - asked_at >= self.poll_ms / 1000)
+            if claims is None or (len(claims) < free and not has_waited):
                 self._rest(self._poll_s())
 
     def _poll_s(self) -> float:
@@ -227,10 +215,10 @@ class Worker:
         request_id = secrets.token_hex(16)
         asked_at = monotonic()
 
-        def ask() -> list[Claim]:
+        def ask() -> list[tuple[Claim, int | None]]:
             nonlocal asked_at
             asked_at = monotonic()
-            return authority.claim_next(
+            return self._port.claim(
                 worker_id=self.worker_id,
                 capabilities=self.capabilities,
                 lease_ms=self.lease_ms,
@@ -243,7 +231,7 @@ class Worker:
             )
 
         try:
-            claims = until_answered(ask, link=self._link, wait=self._rest, give_up=lambda: self._stops > 0)
+            claims = self._port.ask(ask, wait=self._rest, give_up=lambda: self._stops > 0)
         except WorkloadError:
             # What it offers is refused, and will be.
             raise
@@ -261,22 +249,10 @@ class Worker:
         if self._is_refused:
             self._is_refused = False
             logger.warning("Work can be claimed again.")
-        every = self._beats(claims)
-        return [Lease(c, asked_at=asked_at, beat_every_ms=every[c.workload_id]) for c in claims]
-
-    def _beats(self, claims: list[Claim]) -> dict[str, int]:
-        """Return how often each workload must beat. Its own heartbeat deadline may be shorter than the lease."""
-        every = {claim.workload_id: beat_every_ms(self.lease_ms, None) for claim in claims}
-        try:
-            rows = Workload.objects.using(alias()).filter(workload_id__in=every) if every else Workload.objects.none()
-            timeouts: Any
-            with answered_within(DEAD_PEER_S):
-                for workload_id, timeouts in rows.values_list("workload_id", "timeouts"):
-                    every[workload_id] = beat_every_ms(self.lease_ms, timeouts.heartbeat_ms)
-        except Exception:
-            # Whatever is wrong there, the claims are ours, and must be run.
-            drop_connection()
-        return every
+        return [
+            Lease(claim, asked_at=asked_at, beat_every_ms=beat_every_ms(self.lease_ms, heartbeat_ms))
+            for claim, heartbeat_ms in claims
+        ]
 
     def _begin(self, lease: Lease) -> None:
         with self._guard:
@@ -291,7 +267,7 @@ class Worker:
 
     def _slot(self) -> None:
         """Run what is handed over, one after another, until there is no more or another thread has taken its room."""
-        own_connection()
+        self._port.begin_thread()
         is_needed = True
         while is_needed and (lease := self._work.get()) is not None:
             ending = self._reporter.run(lease)
@@ -306,7 +282,7 @@ class Worker:
                     self._endings[ending] += 1
             del lease
             self._news.put(FREED)
-        close_connections()
+        self._port.end_thread()
 
     def _forget(self, claim: Claim) -> None:
         """Ask no longer for what was given back as unknown: it is first in the queue again, and hides what is known."""
@@ -353,6 +329,13 @@ class Worker:
         until = monotonic() + seconds
         while (stops is None or self._stops < stops) and not holds() and (left := until - monotonic()) > 0:
             self._rest(left)
+
+
+def _site_port() -> Port:
+    # Here, so that a worker on another machine needs no Django.
+    from workloads.worker.site import SitePort
+
+    return SitePort()
 
 
 def make_worker_id() -> str:

@@ -1,12 +1,15 @@
-"""Waiting that a signal's handler can end."""
+"""Waiting: that a signal's handler can end, and how long before something is tried again."""
 
 from __future__ import annotations
 
 import queue
+import random
 import time
 from typing import Any, Final
 
 STEP_S: Final = 0.5
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 10.0
 
 
 def wait_for_news(news: queue.SimpleQueue[Any], seconds: float | None) -> bool:
@@ -27,3 +30,9 @@ def wait_for_news(news: queue.SimpleQueue[Any], seconds: float | None) -> bool:
         while not news.empty():
             news.get()
         return True
+
+
+def pause_s(turn: int) -> float:
+    """Return how many seconds to wait before repetition `turn` (1, 2, 3…): doubling, bounded, spread by chance."""
+    longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(turn - 1, 10))
+    return longest * random.uniform(0.5, 1)

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from django.conf import settings
-from django.utils.module_loading import autodiscover_modules
-
 if TYPE_CHECKING:
     from workloads.worker.attempt import Attempt
 
@@ -139,6 +136,10 @@ def discover(modules: Iterable[str] = ()) -> Registry:
 
     That is the `handlers` module of each installed app, the one beside the site's root URLconf, and the modules named.
     """
+    # Here, so that handlers are registered where there is no Django.
+    from django.conf import settings
+    from django.utils.module_loading import autodiscover_modules
+
     autodiscover_modules("handlers")
     package = getattr(settings, "ROOT_URLCONF", "").rpartition(".")[0]
     beside = [f"{package}.handlers"] if package and importlib.util.find_spec(f"{package}.handlers") else []

@@ -12,13 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from django.db import reset_queries
-
-from workloads import authority
 from workloads.contract import Effect, ExecutionContext
 from workloads.errors import WORKLOAD_TRANSITION_DENIED, WorkloadError
 from workloads.worker.attempt import Attempt
-from workloads.worker.calls import Link, Unanswered, lent_connection, until_answered
+from workloads.worker.children import end_child
 from workloads.worker.failures import (
     CAPABILITY_MISSING,
     Failure,
@@ -29,8 +26,8 @@ from workloads.worker.failures import (
     refusal_kind,
     settle_output,
 )
-from workloads.worker.forks import end_child
 from workloads.worker.lease import Cancelled, Lease, LeaseLost, Released
+from workloads.worker.port import Bounds, Port, Unanswered
 from workloads.worker.registry import Registration, Registry
 
 T = TypeVar("T")
@@ -63,18 +60,18 @@ class Raised:
     said: str
 
     @classmethod
-    def of(cls, error: BaseException) -> Raised:
+    def of(cls, error: BaseException, bounds: Bounds) -> Raised:
         """Describe an exception."""
-        failure = describe(error)
+        failure = describe(error, bounds)
         return cls(failure=failure, kind=type(error), said=failure.error.partition("\n")[0])
 
 
 class Reporter:
     """Runs attempts and reports them. `ended` is set when the worker ends and nothing more is to be repeated."""
 
-    def __init__(self, *, handlers: Registry, link: Link, ended: threading.Event) -> None:
+    def __init__(self, *, handlers: Registry, port: Port, ended: threading.Event) -> None:
         self._handlers = handlers
-        self._link = link
+        self._port = port
         self._ended = ended
 
     def run(self, lease: Lease) -> Ending | None:
@@ -104,21 +101,24 @@ class Reporter:
                 claim.definition_revision,
             )
             reason = f"no handler for {claim.definition_id}@{claim.definition_revision} on this worker"
-            ending = self.release(lease, presentable(reason)[:2000])
+            ending = self.release(lease, presentable(reason, self._port.bounds)[:2000])
             return Ending.UNKNOWN_DEFINITION if ending is Ending.RELEASED else ending
         try:
-            context = self._ask(
-                lambda: authority.context(lease.fence),
-                give_up=lambda: lease.lost is not None,
-                left_s=lambda: lease.left_ms / 1000,
+            context = (
+                claim
+                if isinstance(claim, ExecutionContext)
+                else self._ask(
+                    lambda: self._port.authority.context(lease.fence),
+                    give_up=lambda: lease.lost is not None,
+                    left_s=lambda: lease.left_ms / 1000,
+                )
             )
         except (WorkloadError, Unanswered) as error:
             return self._left(lease, error)
         except Exception as error:
             # A record that can't be read fails its own attempt.
-            return self._report_raised(lease, Raised.of(error))
+            return self._report_raised(lease, Raised.of(error, self._port.bounds))
         came = self._body(lease, registration, context)
-        reset_queries()
         if isinstance(came, Raised):
             return self._report_raised(lease, came)
         return self._report_output(lease, *came)
@@ -132,20 +132,22 @@ class Reporter:
         process that it forks and that comes back here ends here.
         """
         pid = os.getpid()
-        with lent_connection():
+        with self._port.body():
             came: Raised | tuple[Any, Failure | None]
             try:
                 self._check_capabilities(registration, context)
                 lease.check()
-                output = contextvars.Context().run(registration.function, Attempt(context, lease, self._ask))
+                output = contextvars.Context().run(
+                    registration.function, Attempt(context, lease, self._ask, self._port.authority)
+                )
                 if os.getpid() != pid:
                     end_child(None)
-                came = settle_output(output, scopes=context.connection_scopes)
+                came = settle_output(output, scopes=context.connection_scopes, bounds=self._port.bounds)
             except BaseException as error:
                 # SystemExit and KeyboardInterrupt too: a handler ends its attempt, not the worker.
                 if os.getpid() != pid:
                     end_child(error)
-                came = Raised.of(error)
+                came = Raised.of(error, self._port.bounds)
         return came
 
     def _check_capabilities(self, registration: Registration, context: ExecutionContext) -> None:
@@ -176,12 +178,12 @@ class Reporter:
 
     def _complete(self, lease: Lease, output: Any) -> Ending:
         try:
-            self._say(lease, authority.complete, result_id=lease.claim.attempt_id, output=output)
+            self._say(lease, self._port.authority.complete, result_id=lease.claim.attempt_id, output=output)
         except WorkloadError as refusal:
             if refusal.code == WORKLOAD_TRANSITION_DENIED:
                 return self._confirm_cancel(lease)
             if refusal_kind(refusal, "output") is not None:
-                return self._fail(lease, output_failure(refusal))
+                return self._fail(lease, output_failure(refusal, self._port.bounds))
             return self._left(lease, refusal)
         except Unanswered as error:
             return self._left(lease, error)
@@ -198,7 +200,7 @@ class Reporter:
         try:
             self._say(
                 lease,
-                authority.fail,
+                self._port.authority.fail,
                 kind=failure.kind,
                 error=failure.error,
                 effect=failure.effect,
@@ -215,7 +217,7 @@ class Reporter:
     def release(self, lease: Lease, reason: str) -> Ending:
         """Give the work back. Cancelled meanwhile, it is confirmed instead, since nothing runs it any longer."""
         try:
-            self._say(lease, authority.release, reason=reason)
+            self._say(lease, self._port.authority.release, reason=reason)
         except WorkloadError as refusal:
             if refusal.code == WORKLOAD_TRANSITION_DENIED:
                 return self._confirm_cancel(lease)
@@ -226,7 +228,7 @@ class Reporter:
 
     def _confirm_cancel(self, lease: Lease) -> Ending:
         try:
-            self._say(lease, authority.confirm_cancel)
+            self._say(lease, self._port.authority.confirm_cancel)
         except (WorkloadError, Unanswered) as error:
             return self._left(lease, error)
         return Ending.CANCELLED
@@ -238,9 +240,8 @@ class Reporter:
     def _ask(
         self, call: Callable[[], T], *, give_up: Callable[[], bool], left_s: Callable[[], float] | None = None
     ) -> T:
-        return until_answered(
+        return self._port.ask(
             call,
-            link=self._link,
             wait=self._ended.wait,
             give_up=lambda: give_up() or self._ended.is_set(),
             left_s=left_s,
