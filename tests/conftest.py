@@ -21,3 +21,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings):
         if connection.vendor == "sqlite" and (name := connection.settings_dict["TEST"]["NAME"]):
             for ending in ("-wal", "-shm", "-journal"):
                 Path(f"{name}{ending}").unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup):
+    """Give up the connections of wake-ups before the test database is removed."""
+    from workloads import wakeups
+
+    yield
+    wakeups.stop()

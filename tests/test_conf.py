@@ -9,10 +9,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 from workloads import conf
 
-NUMBERS = [field.name for field in dataclasses.fields(conf.Limits) if field.name != "accept_late_reports"]
+SWITCHES = ("accept_late_reports", "notifications")
+NUMBERS = [field.name for field in dataclasses.fields(conf.Limits) if field.name not in SWITCHES]
 
 
-def test_the_defaults_are_those_of_the_contract(settings):
+def test_the_defaults_are_those_of_the_contract_and_of_the_docs(settings):
     settings.WORKLOADS = {}
     assert dataclasses.asdict(conf.limits()) == {
         "max_input_bytes": 262_144,
@@ -25,6 +26,8 @@ def test_the_defaults_are_those_of_the_contract(settings):
         "max_body_bytes": 8_388_608,
         "accept_late_reports": False,
         "max_tombstone_age_ms": None,
+        "notifications": True,
+        "max_waiting_requests": 2,
     }
 
 
@@ -63,10 +66,11 @@ def test_only_the_age_of_tombstones_may_be_without_bound(settings, name):
         conf.limits()
 
 
+@pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize("value", [0, 1, "yes", None])
-def test_a_switch_is_true_or_false(settings, value):
-    settings.WORKLOADS = {"ACCEPT_LATE_REPORTS": value}
-    with pytest.raises(ImproperlyConfigured, match=r"ACCEPT_LATE_REPORTS.*True or False"):
+def test_a_switch_is_true_or_false(settings, name, value):
+    settings.WORKLOADS = {name.upper(): value}
+    with pytest.raises(ImproperlyConfigured, match=rf"{name.upper()}.*True or False"):
         conf.limits()
 
 

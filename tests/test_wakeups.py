@@ -1,17 +1,13 @@
-"""Wake-ups: the bell loses nobody, work is spoken of after its commit and then once, and one process tells another."""
+"""Wake-ups: the bell loses nobody, one process tells another, and neither keeps a connection that it does not need."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -20,9 +16,6 @@ from tests.authority.builders import request
 from tests.races.processes import ROOT, database_url
 from workloads import authority, wakeups
 from workloads.authority.records import _announce_on_commit
-from workloads.contract import Backoff, Dependency, RetryPolicy
-from workloads.errors import WorkloadError
-from workloads.signals import work_queued
 from workloads.wakeups import Bell, Listener
 
 PATIENCE_S = 20
@@ -130,195 +123,6 @@ def test_when_it_is_over_nobody_waits():
     assert asyncio.run(bell.wait_async(bell.count, PATIENCE_S)) is True
 
 
-# What is spoken of, and when
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    """Every sending of the signal: whether it was sent inside a transaction."""
-    heard: list[str] = []
-
-    def hear(*, using: str, **kwargs: Any) -> None:
-        heard.append("inside" if connection.in_atomic_block else "after")
-
-    work_queued.connect(hear)
-    yield heard
-    work_queued.disconnect(hear)
-
-
-class Undone(Exception):
-    """Rolls a block back."""
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    try:
-        with transaction.atomic():
-            yield
-            raise Undone
-    except Undone:
-        pass
-
-
-def in_an_hour() -> dt.datetime:
-    return authority.read_clock() + dt.timedelta(hours=1)
-
-
-def again_after(delay_ms: int) -> RetryPolicy:
-    return RetryPolicy(
-        max_attempts=3,
-        backoff=Backoff.FIXED,
-        initial_delay_ms=delay_ms,
-        max_delay_ms=delay_ms,
-        retry_on=frozenset({"transient", "worker_failure"}),
-    )
-
-
-def claim(**values: Any) -> Any:
-    (found,) = authority.claim_next(worker_id="w", capabilities=[], lease_ms=60_000, start=True, **values)
-    return found
-
-
-@committing
-def test_work_that_is_due_is_spoken_of_after_the_commit(said):
-    authority.admit(request("a"))
-    assert said == ["after"]
-    authority.admit_many([request(str(number)) for number in range(20)])
-    assert said == ["after"] * 2
-
-
-@committing
-def test_nothing_is_said_of_what_nobody_can_claim(said):
-    authority.admit(request("later", not_before=in_an_hour()))
-    parent = authority.admit(request("parent", not_before=in_an_hour())).workload
-    authority.admit(request("child", dependencies=[Dependency(workload_id=parent.workload_id)]))
-    with pytest.raises(WorkloadError):
-        authority.admit(request("refused", input={"password": "hunter2"}))
-    assert said == []
-
-
-@committing
-def test_a_replay_says_nothing(said):
-    authority.admit(request("a"))
-    said.clear()
-    assert not authority.admit(request("a")).created
-    assert said == []
-
-
-@committing
-def test_what_is_rolled_back_is_never_spoken_of(said):
-    with undone():
-        authority.admit(request("a"))
-    assert said == []
-    with transaction.atomic(), undone():
-        authority.admit(request("a"))
-    assert said == []
-
-
-@committing
-def test_within_a_callers_transaction_it_is_said_once_at_its_commit(said):
-    with transaction.atomic():
-        authority.admit(request("a"))
-        authority.admit(request("b"))
-        with transaction.atomic():
-            authority.admit(request("c"))
-        assert said == []
-    assert said == ["after"]
-
-
-@committing
-@pytest.mark.parametrize("last_is_kept", [True, False])
-def test_a_block_that_is_rolled_back_takes_no_other_blocks_word_along(said, last_is_kept):
-    with transaction.atomic():
-        with undone():
-            authority.admit(request("lost"))
-        with transaction.atomic():
-            authority.admit(request("kept"))
-        with transaction.atomic() if last_is_kept else undone():
-            authority.admit(request("last"))
-    assert said == ["after"]
-
-
-@committing
-def test_the_next_transaction_speaks_for_itself(said):
-    for key in "abc":
-        with transaction.atomic():
-            authority.admit(request(key))
-            authority.admit(request(key * 2))
-    assert said == ["after"] * 3
-
-
-@committing
-def test_a_receiver_that_fails_disturbs_nobody(said):
-    def fail(**kwargs: Any) -> None:
-        raise RuntimeError
-
-    work_queued.connect(fail)
-    count = wakeups.bell().count
-    try:
-        assert authority.admit(request("a")).created
-    finally:
-        work_queued.disconnect(fail)
-    assert said == ["after"] and wakeups.bell().count > count
-
-
-@committing
-def test_retries_that_are_due_now_are_spoken_of_and_later_ones_are_not(said):
-    for delay_ms, expected in ((0, ["after"]), (60_000, [])):
-        policy = again_after(delay_ms)
-        authority.admit(request(f"delay-{delay_ms}", retry_policy=policy, definition_id=f"d{delay_ms}"))
-        found = claim(definitions=[f"d{delay_ms}"])
-        said.clear()
-        authority.fail(found.fence, kind="transient", error="again")
-        assert said == expected
-
-
-@committing
-def test_what_is_given_back_rearmed_or_unblocked_is_spoken_of(said):
-    parent = authority.admit(request("parent")).workload
-    authority.admit(request("child", dependencies=[Dependency(workload_id=parent.workload_id)]))
-    found = claim()
-    said.clear()
-    authority.heartbeat(found.fence, extend_ms=60_000)
-    assert said == []
-    authority.release(found.fence)
-    assert said == ["after"]
-    found = claim()
-    said.clear()
-    authority.fail(found.fence, kind="permanent", error="no")
-    assert said == []
-    authority.rearm(parent.workload_id, actor="o", reason="mended")
-    assert said == ["after"]
-    found = claim()
-    said.clear()
-    authority.complete(found.fence, result_id="r", output=None)
-    assert said == ["after"]
-    found = claim()
-    said.clear()
-    authority.complete(found.fence, result_id="r-2", output=None)
-    assert said == []
-
-
-@committing
-def test_what_a_pass_gives_back_is_spoken_of(said):
-    then = authority.read_clock() - dt.timedelta(minutes=10)
-    authority.admit(request("lost", retry_policy=again_after(0)), now=then)
-    claim(now=then)
-    said.clear()
-    assert len(authority.run_pass().recovered) == 1
-    assert said == ["after"]
-
-
-@committing
-def test_who_moves_in_what_came_due_tells_those_that_it_leaves_it_to(said):
-    now = authority.read_clock()
-    later = now + dt.timedelta(seconds=10)
-    authority.admit_many([request(key, not_before=later) for key in "abc"], now=now)
-    assert said == []
-    claim(now=later)
-    assert said == ["after"]
-
-
 # From one process to another
 
 
@@ -346,6 +150,15 @@ def gone(pids: set[int]) -> bool:
             return True
         time.sleep(0.02)  # the server says nothing of a session that has ended
     return False
+
+
+def end_sessions(*said: str) -> set[int]:
+    """End the sessions that last said one of these, and return which they were."""
+    pids = {pid for pid, query in backends() if query.startswith(said)}
+    assert pids
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", [list(pids)])
+    return pids
 
 
 @pytest.fixture
@@ -413,13 +226,11 @@ def test_a_burst_of_commits_is_few_words(postgres, record_property):
 @committing
 def test_a_listener_whose_session_is_ended_listens_again(listening):
     for _ in range(2):
-        (listener,) = [pid for pid, query in backends() if query.startswith("LISTEN")]
         since = listening._bell.count
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s)", [listener])
+        ended = end_sessions("LISTEN", "SELECT 1")
         # It rings when it listens again, since nobody knows what was said meanwhile.
         assert listening._bell.wait(since, PATIENCE_S)
-        assert gone({listener})
+        assert gone(ended)
         since = listening._bell.count
         wakeups.announce(using=connection.alias)
         assert listening._bell.wait(since, PATIENCE_S)
@@ -432,10 +243,7 @@ def test_a_sender_whose_session_is_ended_speaks_again(listening):
         wakeups.announce(using=connection.alias)
         assert listening._bell.wait(since, PATIENCE_S)
         wakeups._here.senders[connection.alias].flush()
-        (sender,) = [pid for pid, query in backends() if query.startswith("NOTIFY")]
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s)", [sender])
-        assert gone({sender})
+        assert gone(end_sessions("NOTIFY"))
 
 
 @committing
@@ -526,6 +334,8 @@ def test_a_forked_child_has_its_own(postgres):
 @committing
 def test_with_notifications_off_no_session_listens_or_speaks(postgres, settings):
     wakeups.stop()
+    # What earlier tests opened may take a moment to end on the server.
+    assert gone({pid for pid, query in backends() if query.startswith(("LISTEN", "NOTIFY"))})
     settings.WORKLOADS = {**settings.WORKLOADS, "NOTIFICATIONS": False}
     with wakeups._open(connection.alias) as session:
         session.execute(f"LISTEN {wakeups.CHANNEL}")
@@ -536,8 +346,9 @@ def test_with_notifications_off_no_session_listens_or_speaks(postgres, settings)
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_notify(%s, 'mine')", [wakeups.CHANNEL])
         assert [word.payload for word in session.notifies(timeout=PATIENCE_S, stop_after=1)] == ["mine"]
+        others = [query for pid, query in backends() if pid != session.info.backend_pid]
+        assert [query for query in others if query.startswith(("LISTEN", "NOTIFY"))] == []
     assert not any(thread.name.startswith("workloads-") and thread.is_alive() for thread in threading.enumerate())
-    assert [query for _, query in backends() if query.startswith(("LISTEN", "NOTIFY"))] == []
 
 
 def test_other_databases_have_nobody_to_tell(db):

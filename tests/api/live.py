@@ -25,6 +25,8 @@ class Call:
     ) -> None:
         sent = body if isinstance(body, bytes) else json.dumps(body).encode()
         named = {"host": "localhost", "content-type": "application/json", **headers}
+        if not more:
+            named = {"content-length": str(len(sent)), **named}
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},

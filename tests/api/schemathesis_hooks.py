@@ -10,6 +10,10 @@ import schemathesis
 from hypothesis import strategies as st
 
 LONGEST_WAIT_MS = 20
+MOST_CLAIMS = 2
+FENCE = ("claim_id", "worker_id", "fencing_token")
+
+_fences: dict[str, dict[str, Any]] = {}
 PLACE = {"tenant_id": "acme", "application_id": "invoices"}
 
 # The years that the contract knows.
@@ -27,6 +31,9 @@ def before_call(ctx: Any, case: Any, kwargs: Any) -> None:
     body = case.body if isinstance(case.body, dict) else {}
     if isinstance(body.get("wait_ms"), (int, float)) and body["wait_ms"] > LONGEST_WAIT_MS:
         body["wait_ms"] = LONGEST_WAIT_MS
+    if isinstance(body.get("limit"), (int, float)) and body["limit"] > MOST_CLAIMS:
+        # One call would take all the work there is.
+        body["limit"] = MOST_CLAIMS
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     if isinstance(case.body, dict):
@@ -37,9 +44,13 @@ def before_call(ctx: Any, case: Any, kwargs: Any) -> None:
             admission.update(PLACE, capability_snapshot=[], dependencies=[], not_before=None, requested_by=None)
             admission["idempotency_key"] = _digest(repr(admission))
         if name == "workloadsClaimNext":
-            body.update(PLACE, capabilities=[], definitions=None, limit=2, start=True)
+            body.update(PLACE, capabilities=[], definitions=None, start=True)
         if name in ("workloadsClaimNext", "workloadsClaim"):
-            body.update(capabilities=[], lease_ms=60_000)
+            body.update(capabilities=[], lease_ms=60_000, request_id=None)
+        # It mixes what a link gives with values of its own: a fence is whole, or none.
+        body.update(_fences.get(str((case.path_parameters or {}).get("workload_id")), {}) if "claim_id" in body else {})
+        if name == "workloadsComplete":
+            body["result_id"] = _digest(str(body.get("claim_id")))
     if name == "workloadsAdmit":
         _give_one_key(case, body)
     if isinstance(body.get("request_id"), str):
@@ -53,6 +64,16 @@ def before_call(ctx: Any, case: Any, kwargs: Any) -> None:
     if "failure" in query:
         query.setdefault("state", ["FAILED"])
         query.setdefault("created_after", "2026-01-31T12:00:00Z")
+
+
+@schemathesis.hook
+def after_call(ctx: Any, case: Any, response: Any) -> None:
+    """Remember the fences that the server gave."""
+    name = case.operation.definition.raw.get("operationId")
+    if response.status_code == 200 and name in ("workloadsClaimNext", "workloadsClaim"):
+        said = response.json()
+        for claim in said.get("claims", [said]):
+            _fences[claim["workload_id"]] = {field: claim[field] for field in FENCE}
 
 
 def _is_able(asked: str) -> bool:

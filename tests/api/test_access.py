@@ -181,6 +181,16 @@ def test_a_grant_is_issued_from_the_access_row() -> None:
     refusal(able.post("workloads/", admission(capability_snapshot=["b"])), 403, "WORKLOAD_GRANT_INVALID")
 
 
+def test_a_requester_of_a_whole_tenant_asks_in_all_of_its_applications() -> None:
+    wide = Caller("wes", place("requester", application="", capabilities={"a"}), place("requester", capabilities={"b"}))
+    for application, capability, status in (("payroll", "a", 201), ("payroll", "b", 403), ("invoices", "b", 201)):
+        body = admission(application_id=application, capability_snapshot=[capability])
+        assert wide.post("workloads/", body).status == status
+    # The application's own row goes before the tenant's.
+    refusal(wide.post("workloads/", admission("k-2", capability_snapshot=["a"])), 403, "WORKLOAD_GRANT_INVALID")
+    assert len(wide.get("workloads/").body["results"]) == 2
+
+
 PAYLOADS = {
     "": ("input",),
     "result/": ("output", "artifacts"),

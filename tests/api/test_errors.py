@@ -1,26 +1,19 @@
-"""Each code of the interface, reached over HTTP, with its status; and what is answered when something is broken."""
+"""Each code of the interface, reached over HTTP, with its status and its details."""
 
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.core.cache import cache
-from django.core.management import call_command
-from django.db import connection, connections
-from django.test import Client, override_settings
+from django.db import connection
 
-from tests.api.routes import MISSING, ROUTES, body_for
-from tests.api.tools import Answer, Caller, admission, claiming, fence, in_form, place, refusal
+from tests.api.routes import MISSING
+from tests.api.tools import Answer, Caller, admission, claiming, place, refusal
 from tests.api.world import ALL, admit, claim, done, running
-from workloads import authority
 from workloads.api import errors
 from workloads.contract import Dependency, RetryPolicy, Timeouts
-from workloads.models import Workload
 
 pytestmark = pytest.mark.django_db
 
@@ -197,7 +190,9 @@ def idempotency_key_retired(caller: Caller) -> Answer:
     # As pruning leaves it.
     with connection.cursor() as cursor:
         for table, column in (("workloads_workload", "admitted_id"), ("workloads_admitted", "id")):
-            cursor.execute(f"DELETE FROM {table} WHERE {column} = (SELECT max(id) FROM (SELECT id FROM workloads_admitted) t)")
+            cursor.execute(
+                f"DELETE FROM {table} WHERE {column} = (SELECT max(id) FROM (SELECT id FROM workloads_admitted) t)"
+            )
         cursor.execute(
             "INSERT INTO workloads_tombstone (workload_id, tenant_id, application_id, state, pruned_at) "
             "VALUES (%s, 'acme', 'invoices', 'CANCELLED', '2026-01-01 00:00:00')",
@@ -246,5 +241,5 @@ def test_the_statuses_are_those_of_the_interface() -> None:
 
 def test_details_are_those_of_the_contract(caller: Caller) -> None:
     assert CASES["IDEMPOTENCY_KEY_REUSED"](caller).details == {"fields": ["input", "priority"]}
-    assert CASES["WORKLOAD_SECRET_MATERIAL"](caller).details == {"path": "$.a[0].db_password", "rule": "key"} or True
+    assert CASES["WORKLOAD_SECRET_MATERIAL"](caller).details["path"] == "$.a[0].db_password"
     assert CASES["WORKLOAD_TOO_LARGE"](caller).details == {"field": "input", "limit": 262_144, "size": 262_145}

@@ -34,14 +34,16 @@ def test_the_running_site_keeps_to_its_schema(tmp_path):
             idempotency_key=f"seed-{number}",
             definition_id="invoices.render",
         )
-        for number in range(300)
+        for number in range(1_000)
     ]
     assert all(not isinstance(outcome, Exception) for outcome in authority.admit_many(seeds))
     authority.run_pass()
     with server() as running:
         report = tmp_path / "report.json"
         ran = _ask(running.api, caller.headers["authorization"].removeprefix("Bearer "), report)
-        assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr + running.last_words()
+        # Its findings, not all that it says.
+        found_wrong = ran.stdout[ran.stdout.find("= FAILURES =") :].partition("= WARNINGS =")[0]
+        assert ran.returncode == 0, found_wrong[:20_000] + ran.stderr
     found = json.loads(report.read_text())
     operations = json.loads(caller.get("schema/").text)["paths"]
     assert found["operations"]["tested"] == sum(map(len, operations.values())), found["operations"]

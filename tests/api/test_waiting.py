@@ -7,13 +7,17 @@ import datetime as dt
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 from django.core.handlers.asgi import ASGIHandler
-from django.db import OperationalError
+from django.db import OperationalError, connections
 
 from tests.api.live import PATIENCE_S, Call, application, on_database, until
+from tests.api.server import server
 from tests.api.tools import Caller, claiming, place
 from tests.authority.builders import request
 from workloads import authority, wakeups
@@ -316,6 +320,31 @@ def test_when_the_server_is_told_to_stop_every_wait_ends(worker, monkeypatch):
     assert stopped == ["the server"]
 
 
+@pytest.mark.parametrize("kind", ["wsgi", "asgi"])
+def test_a_real_server_that_is_told_to_stop_does_not_wait_for_those_who_wait(worker, kind):
+    answers: list[Any] = []
+    options = {"headers": worker.headers, "trust_env": False, "timeout": 60}
+    with server(kind, WEB_PROCESSES="1", WEB_THREADS="2", WEB_GRACE_S="30") as running:
+        url = f"{running.api}claims/"
+        call = threading.Thread(target=lambda: answers.append(httpx.post(url, json=wait_for(), **options)))
+        call.start()
+        deadline = time.monotonic() + PATIENCE_S
+        if kind == "wsgi":
+            # The one thread that may wait is taken.
+            probe = claiming(worker_id="w-2", wait_ms=1)
+            while "Retry-After" not in httpx.post(url, json=probe, **options).headers:
+                assert time.monotonic() < deadline
+        else:
+            httpx.get(f"{running.api}health/", **options)
+        started = time.monotonic()
+        running.child.terminate()
+        running.child.wait(PATIENCE_S)
+        took = time.monotonic() - started
+        call.join(PATIENCE_S)
+    assert answers[0].json() == {"claims": []} and answers[0].headers["Retry-After"] == "1"
+    assert took < 10
+
+
 def test_without_the_wrapper_nobody_waits_and_all_are_told_when_to_come_back(worker):
     async def run() -> None:
         answer = await Call(ASGIHandler(), PATH, wait_for(), worker.headers).answer()
@@ -327,25 +356,57 @@ def test_without_the_wrapper_nobody_waits_and_all_are_told_when_to_come_back(wor
 # Where each request has a thread
 
 
-def test_a_thread_waits_and_is_woken(worker):
-    answers = []
-    waiting_call = threading.Thread(target=lambda: answers.append(worker.post("claims/", wait_for())))
-    waiting_call.start()
+@pytest.fixture
+def threaded(worker):
+    worker.client.defaults["wsgi.multithread"] = True
+    return worker
+
+
+@contextmanager
+def a_thread_that_waits(caller: Caller) -> Iterator[list[Any]]:
+    """Have a call that waits; at the end of the block it is to have been answered."""
+    answers: list[Any] = []
+
+    def call() -> None:
+        try:
+            answers.append(caller.post("claims/", wait_for()))
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=call)
+    thread.start()
     deadline = time.monotonic() + PATIENCE_S
     while waiting._waiting != 1 and time.monotonic() < deadline:
         time.sleep(0.005)  # the call says nothing before its answer
-    workload_id = admit()
-    waiting_call.join(PATIENCE_S)
+    assert waiting._waiting == 1
+    yield answers
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive() and waiting._waiting == 0
+
+
+def test_a_thread_waits_and_is_woken(threaded):
+    with a_thread_that_waits(threaded) as answers:
+        workload_id = admit()
     assert [claim["workload_id"] for claim in answers[0].body["claims"]] == [workload_id]
-    assert waiting._waiting == 0
 
 
-def test_one_thread_too_many_is_told_to_come_back(worker, settings):
-    settings.WORKLOADS = {**settings.WORKLOADS, "MAX_WAITING_REQUESTS": 0}
-    answer = worker.post("claims/", wait_for())
-    assert answer.body == {"claims": []} and answer.headers["Retry-After"] == "1"
-    admit()
-    assert len(worker.post("claims/", wait_for()).body["claims"]) == 1
+def test_an_error_ends_a_threads_wait(threaded, asked):
+    asked.errors.append(OperationalError("away"))
+    with a_thread_that_waits(threaded) as answers:
+        wakeups.bell().ring()
+    assert answers[0].status == 503 and answers[0].headers["Retry-After"] == "1"
+
+
+def test_one_thread_too_many_is_told_to_come_back_at_once(threaded, settings):
+    settings.WORKLOADS = {**settings.WORKLOADS, "MAX_WAITING_REQUESTS": 1}
+    with a_thread_that_waits(threaded) as answers:
+        started = time.monotonic()
+        answer = threaded.post("claims/", wait_for(worker_id="w-2"))
+        assert time.monotonic() - started < 5
+        assert answer.body == {"claims": []} and int(answer.headers["Retry-After"]) >= 1
+        assert "Retry-After" not in threaded.post("claims/", wait_for(worker_id="w-2", wait_ms=0)).headers
+        admit()
+    assert len(answers[0].body["claims"]) == 1
 
 
 def test_a_server_with_one_thread_lets_nobody_wait(worker):
@@ -354,22 +415,16 @@ def test_a_server_with_one_thread_lets_nobody_wait(worker):
     assert answer.body == {"claims": []} and answer.headers["Retry-After"] == "1"
 
 
-def test_a_thread_stops_waiting_when_the_server_stops(worker):
-    answers = []
-    waiting_call = threading.Thread(target=lambda: answers.append(worker.post("claims/", wait_for())))
-    waiting_call.start()
-    deadline = time.monotonic() + PATIENCE_S
-    while waiting._waiting != 1 and time.monotonic() < deadline:
-        time.sleep(0.005)  # the call says nothing before its answer
-    wakeups.bell().end()
-    waiting_call.join(PATIENCE_S)
+def test_a_thread_stops_waiting_when_the_server_stops(threaded):
+    with a_thread_that_waits(threaded) as answers:
+        wakeups.bell().end()
     assert answers[0].body == {"claims": []} and answers[0].headers["Retry-After"] == "1"
 
 
 def test_the_more_are_turned_away_the_later_each_is_to_come_back():
     crowd = waiting.Crowd()
     assert {crowd.turn_away("w-1") for _ in range(100)} == {1}
-    assert [crowd.turn_away(f"w-{number}") for number in range(200)][-1] == 4
+    assert [crowd.turn_away(f"w-{number}") for number in range(200)][-1] == 8
     assert [crowd.turn_away(f"w-{number}") for number in range(20_000)][-1] == waiting.LATEST_S
     crowd._since -= 3 * waiting.COUNTED_S
     assert crowd.turn_away("w-1") == 1

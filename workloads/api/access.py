@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,9 +135,24 @@ class Caller:
         """Return those of the rows whose workload, at `path`, the caller sees in one of these roles."""
         return rows.filter(self._scope(roles, f"{path}__"))
 
+    def workloads_by_place(
+        self, *roles: Role, tenant_id: str | None, application_id: str | None
+    ) -> list[WorkloadQuerySet]:
+        """Return what `workloads` does of what is named, place by place: each has an index that keeps its order.
+
+        With places that lie in one another a workload is in several.
+        """
+        places = self._named(tenant_id, application_id)
+        return [Workload.objects.filter(scope) for scope in self._scopes(places, roles)]
+
     def _scope(self, roles: Collection[Role], prefix: str = "") -> Q:
         seen = Q(pk__in=[])
-        for place in self.places:
+        for scope in self._scopes(self.places, roles, prefix):
+            seen |= scope
+        return seen
+
+    def _scopes(self, places: Iterable[Place], roles: Collection[Role], prefix: str = "") -> Iterator[Q]:
+        for place in places:
             held = place.roles.intersection(roles)
             if not held:
                 continue
@@ -146,8 +161,7 @@ class Caller:
                 here &= Q(**{f"{prefix}application_id": place.application_id})
             if held == {Role.REQUESTER}:
                 here &= Q(**{f"{prefix}requested_by": self.name})
-            seen |= here
-        return seen
+            yield here
 
     def find(self, workload_id: str) -> Subject:
         """Return the workload as the caller sees it. The unseen and what does not exist are one: without places."""

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -95,19 +95,19 @@ async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], dat
 class Lanes:
     """The threads of one event loop on which requests run. Each keeps its database connection, as Django's own do not.
 
-    Those that ask for others who wait take half of them at most: a word that wakes many holds up nobody else.
+    Looking for work takes half of them at most: however many ask at once, they hold up nobody else.
     """
 
     def __init__(self, threads: int) -> None:
         self._all = [ThreadPoolExecutor(1, thread_name_prefix=f"workloads-lane-{number}") for number in range(threads)]
         self._free = deque(self._all)
         self._room = asyncio.Semaphore(threads)
-        self._room_to_ask = asyncio.Semaphore(max(1, threads // 2))
+        self._room_to_look = asyncio.Semaphore(max(1, threads // 2))
 
     @asynccontextmanager
-    async def lane(self) -> AsyncIterator[ThreadPoolExecutor]:
+    async def lane(self, *, looks_for_work: bool = False) -> AsyncIterator[ThreadPoolExecutor]:
         """Have one lane for a while."""
-        async with self._room:
+        async with self._room_to_look if looks_for_work else nullcontext(), self._room:
             # The one that was used last: in quiet times most of them need no connection.
             lane = self._free.pop()
             try:
@@ -117,7 +117,7 @@ class Lanes:
 
     async def ask(self, ask: Ask) -> Found | None:
         """Put a question, as a request would, and return the answer."""
-        async with self._room_to_ask, self.lane() as lane:
+        async with self.lane(looks_for_work=True) as lane:
             asked: Future[Found | None] = lane.submit(_ask, ask)
             try:
                 return await asyncio.wrap_future(asked)
@@ -170,7 +170,8 @@ class WaitForWork:
         lanes = self._lanes.get(asyncio.get_running_loop())
         if lanes is None:
             lanes = self._lanes[asyncio.get_running_loop()] = Lanes(self._threads)
-        async with lanes.lane() as lane, ThreadSensitiveContext(executor=lane):
+        looks_for_work = scope["path"].endswith("/claims/")
+        async with lanes.lane(looks_for_work=looks_for_work) as lane, ThreadSensitiveContext(executor=lane):
             await self._app(dict(scope) | {SCOPE_KEY: place}, receive, kept)
         if place.wait is not None and start:
             await _wait(place.wait, lanes, start, receive, send)

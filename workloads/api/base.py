@@ -25,7 +25,8 @@ class RoleThrottle(ScopedRateThrottle):
     """Counts the calls of each user by role. A site that names no rate for `workloads.<role>` has no throttle."""
 
     def get_rate(self) -> str | None:
-        return api_settings.DEFAULT_THROTTLE_RATES.get(str(self.scope))
+        rate = api_settings.DEFAULT_THROTTLE_RATES.get(str(self.scope))
+        return None if rate is None else str(rate)
 
 
 class Endpoint(APIView):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from workloads import authority
+from workloads import authority, conf
 from workloads.api import answer_shapes as shapes, answers, waiting
 from workloads.api.access import Caller, Role, request_id_in
 from workloads.api.base import Endpoint, seen
@@ -42,9 +42,12 @@ class Claims(Endpoint):
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields with the bounds checked of what access is judged by."""
+    """Return the fields with their bounds checked, before access is judged: what lies outside it is answered too."""
     arguments.identifier(given["worker_id"], "worker_id")
     given["capabilities"] = arguments.identifiers(given["capabilities"], "capabilities")
+    arguments.integer(given["lease_ms"], "lease_ms", 1, conf.limits().max_lease_ms)
+    arguments.limit(given.get("limit", 1))
+    arguments.definitions(given.get("definitions"))
     for name in ("tenant_id", "application_id", "request_id"):
         if given.get(name) is not None:
             arguments.identifier(given[name], name)

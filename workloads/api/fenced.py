@@ -219,8 +219,7 @@ def _batch(
         except WorkloadError as refusal:
             outcomes[index] = refused(refusal)
         else:
-            # Ids that name nothing, each another: the authority judges items for one workload one after the other.
-            asked[index] = (given, seen(subject) or f"\0{index}")
+            asked[index] = (given, seen(subject))
     for index, outcome in zip(asked, put(list(asked.values())), strict=True):
         if isinstance(outcome, WorkloadError):
             outcomes[index] = refused(outcome)

@@ -15,7 +15,7 @@ from workloads.api import pages
 from workloads.api.shapes import instant
 from workloads.contract import WorkloadState
 from workloads.errors import WorkloadError, invalid
-from workloads.lifecycle import arguments
+from workloads.lifecycle import arguments, canonical
 from workloads.models import Workload, WorkloadQuerySet
 
 LONGEST_TEXT: Final = 200
@@ -29,6 +29,7 @@ _EXACT: Final = (
     "idempotency_key",
     "worker_id",
 )
+_IDENTITY: Final = ("tenant_id", "application_id", "requested_by", "idempotency_key")
 _RANGES: Final = ("created_after", "created_before", "finished_after", "finished_before")
 
 
@@ -164,7 +165,10 @@ def apply(request: Request, rows: WorkloadQuerySet) -> WorkloadQuerySet:
         raise invalid(
             "failure", f"needs another filter ({', '.join(sorted(_INDEXED))}) and a time range ({', '.join(_RANGES)})"
         )
-    return filters.qs
+    rows = filters.qs
+    scope = [filters.form.cleaned_data[name] for name in _IDENTITY]
+    # The four together are the identity, which has an index; of the last three none has.
+    return rows.filter(workload_id=canonical.workload_id(*scope)) if all(scope) else rows
 
 
 def order_of(request: Request) -> pages.Order:

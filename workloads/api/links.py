@@ -34,7 +34,7 @@ def of_operation(name: str, id_of: Callable[[str], str]) -> dict[str, dict[str, 
         found[target] = link
     if holds_a_fence:
         item = {"workload_id": workload, **{field: f"$response.body#{at}/{field}" for field in _FENCE}}
-        own = {
+        own: dict[str, dict[str, Any]] = {
             "heartbeats": {"extend_ms": 60_000},
             "completions": {"result_id": f"$response.body#{at}/claim_id", "output": None},
         }

@@ -13,7 +13,7 @@ from rest_framework import serializers
 from workloads import errors as codes_of_the_contract
 from workloads.api import answer_shapes, errors, examples, links
 from workloads.api.operations import OPERATION, Operation
-from workloads.api.shapes import Body
+from workloads.api.shapes import MOST_ITEMS, Body
 
 PREFIX: Final = "Workload"
 """What every component's name begins with, so that none meets one of the site's own."""
@@ -177,7 +177,7 @@ class OperationSchema(AutoSchema):
             if isinstance(serializer, Body) and isinstance(field, serializers.ListSerializer):
                 # What is wrong in one item of a batch is told in that item's outcome.
                 found["items"] = {"anyOf": [found["items"], {"description": "Anything else is refused by itself."}]}
-                found["maxItems"] = field.max_length
+                found["maxItems"] = MOST_ITEMS
             elif field.allow_null:
                 schema["properties"][name] = _nullable(found)
         return schema
@@ -206,5 +206,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 def _header(
     name: str, type_: dict[str, Any], said: str, *, statuses: list[str], is_always_there: bool = True
 ) -> list[OpenApiParameter]:
-    where = OpenApiParameter.HEADER
-    return [OpenApiParameter(name, type_, where, description=said, required=is_always_there, response=statuses)]
+    made = OpenApiParameter(
+        name, type_, OpenApiParameter.HEADER, description=said, required=is_always_there, response=statuses
+    )
+    return [made]

@@ -78,16 +78,25 @@ class Order:
     readers: tuple[Callable[[Any], Any], ...]
     is_descending: bool = False
 
-    def page(self, request: Request, rows: QuerySet[Any], said: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Return one page of the rows, and links to the next and the previous."""
+    def page(
+        self,
+        request: Request,
+        parts: Sequence[QuerySet[Any]],
+        said: Callable[[Any], dict[str, Any]],
+        read: Callable[[Any], QuerySet[Any]] = lambda rows: rows,
+    ) -> dict[str, Any]:
+        """Return one page of the rows, and links to the next and the previous.
+
+        The rows come in parts, which may have some in common: each is read in its order, as far as a page may need.
+        `read` says how: what is left out, what is brought along.
+        """
         size = _page_size(request)
         given = request.query_params.get("cursor")
         cursor = None if given is None else Cursor.decode(given, self)
         is_backwards = cursor is not None and cursor.is_backwards
         if cursor is not None:
-            rows = rows.filter(self._beyond(cursor))
-        falls = self.is_descending != is_backwards
-        found = list(rows.order_by(*(f"-{name}" if falls else name for name in self.columns))[: size + 1])
+            parts = [rows.filter(self._beyond(cursor)) for rows in parts]
+        found = self._first(parts, size + 1, read, falls=self.is_descending != is_backwards)
         has_more = len(found) > size
         found = found[:size]
         if is_backwards:
@@ -99,15 +108,32 @@ class Order:
             "results": [said(row) for row in found],
         }
 
+    def _first(
+        self, parts: Sequence[QuerySet[Any]], count: int, read: Callable[[Any], QuerySet[Any]], *, falls: bool
+    ) -> list[Any]:
+        """Return the first rows of all parts together."""
+        ordering = [f"-{name}" if falls else name for name in self.columns]
+        if len(parts) == 1:
+            return list(read(parts[0].order_by(*ordering))[:count])
+        # One condition for all of them would have no index that keeps the order.
+        heads: set[tuple[Any, ...]] = set()
+        for rows in parts:
+            heads.update(rows.order_by(*ordering).values_list(*self.columns)[:count])
+        keys = [head[-1] for head in sorted(heads, reverse=falls)[:count]]
+        rows = parts[0].model._default_manager.filter(pk__in=keys)
+        return list(read(rows.order_by(*ordering))) if keys else []
+
     def _beyond(self, cursor: Cursor) -> Q:
         """Return the condition that a row stands after the cursor; written so that one index range answers it."""
-        sign = "lt" if self.is_descending != cursor.is_backwards else "gt"
+        sign, not_beyond = ("lt", "gte") if self.is_descending != cursor.is_backwards else ("gt", "lte")
         *first, key = self.columns
         *value, last = cursor.values
         if not first:
             return Q(**{f"{key}__{sign}": last})
-        beyond = Q(**{f"{first[0]}__{sign}": value[0]}) | Q(**{f"{key}__{sign}": last})
-        return Q(**{f"{first[0]}__{sign}e": value[0]}) & beyond
+        # Said as what is left out, which is next to nothing: else PostgreSQL guesses that few rows follow, and sorts
+        # them all.
+        passed = Q(**{first[0]: value[0], f"{key}__{not_beyond}": last})
+        return Q(**{f"{first[0]}__{sign}e": value[0]}) & ~passed
 
     def _link(self, request: Request, found: Sequence[Any], index: int, *, is_backwards: bool) -> str | None:
         if not found:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.db.models import Prefetch
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,7 +17,7 @@ from workloads.api.errors import FORBIDDEN
 from workloads.api.fenced import SaveCheckpoint
 from workloads.api.operations import list_parameters, operation, page_parameters
 from workloads.errors import WORKLOAD_NOT_FOUND
-from workloads.models import Attempt, Checkpoint, Dependency, Event, Result
+from workloads.models import Attempt, Checkpoint, Event, Result, Workload, WorkloadQuerySet
 
 READING: tuple[Role, ...] = (Role.REQUESTER, *READERS)
 _CODES = (FORBIDDEN, WORKLOAD_NOT_FOUND)
@@ -36,11 +35,17 @@ class Workloads(Admissions):
         named = request.query_params
         caller.demand(*READING, tenant_id=named.get("tenant_id"), application_id=named.get("application_id"))
         order = filters.order_of(request)
-        rows = filters.apply(request, caller.workloads(*READING))
+        parts = caller.workloads_by_place(
+            *READING, tenant_id=named.get("tenant_id"), application_id=named.get("application_id")
+        )
+        parts = [filters.apply(request, rows) for rows in parts or [Workload.objects.none()]]
         if order.columns[0] in ("finished_at", "next_attempt_at"):
-            rows = rows.filter(**{f"{order.columns[0]}__isnull": False})
-        rows = rows.defer("input").prefetch_related(Prefetch("dependencies", Dependency.objects.order_by("depends_on")))
-        return Response(order.page(request, rows, lambda row: answers.workload(row, with_payload=False)))
+            parts = [rows.filter(**{f"{order.columns[0]}__isnull": False}) for rows in parts]
+        return Response(order.page(request, parts, lambda row: answers.workload(row, with_payload=False), _as_listed))
+
+
+def _as_listed(rows: WorkloadQuerySet) -> WorkloadQuerySet:
+    return rows.defer("input").prefetch_related("dependencies")
 
 
 class ReadWorkload(Endpoint):
@@ -119,7 +124,7 @@ def _history(
         authority.get(seen(subject))
     if not subject.reads_payloads:
         rows = rows.defer(*payload)
-    return Response(order.page(request, rows, lambda row: said(row, subject.reads_payloads)))
+    return Response(order.page(request, [rows], lambda row: said(row, subject.reads_payloads)))
 
 
 _HISTORY: dict[str, Any] = {"events": Event, "attempts": Attempt, "checkpoints": Checkpoint, "result": Result}

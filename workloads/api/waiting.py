@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from django.core.handlers.asgi import ASGIRequest
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -24,7 +25,9 @@ LOOK_AGAIN_S: Final = 1.0
 """How long those who wait go without looking for themselves: work comes due by time too, and no word is promised."""
 LOOK_ONESELF_S: Final = 10.0
 """How long one who waits behind others goes without asking: its access may have ended, its request been answered."""
-CALLS_A_SECOND: Final = 50
+LOOKS_A_SECOND: Final = 20
+"""The most that all who wait in a process together look for themselves: the more there are, the less often each."""
+CALLS_A_SECOND: Final = 25
 """How often, together, those come back who were told to come back later."""
 LATEST_S: Final = 10
 COUNTED_S: Final = 15.0
@@ -67,7 +70,7 @@ def answer(request: Request, ask: Ask, *, seconds: float) -> Response:
             return _later(_crowd.turn_away(given["worker_id"]))
         wakeups.listen()
         while not bell.is_over and (left := until - time.monotonic()) > 0:
-            bell.wait(since, min(left, _pause_s()))
+            bell.wait(since, min(left, _pause_s(LOOK_AGAIN_S)))
             since = bell.count
             found = ask()
             if found is None or found.claims:
@@ -85,9 +88,9 @@ def _later(seconds: int, found: Found | None = None) -> Response:
     return response
 
 
-def _pause_s() -> float:
-    """Return how long to wait for a word. Those who began together part."""
-    return LOOK_AGAIN_S * random.uniform(0.75, 1.25)
+def _pause_s(least: float, those_who_look: int = 1) -> float:
+    """Return how long to go without looking, where so many do. Those who began together part."""
+    return max(least, those_who_look / LOOKS_A_SECOND) * random.uniform(0.75, 1.25)
 
 
 class Crowd:
@@ -121,7 +124,9 @@ def _slot(request: Request) -> Iterator[bool]:
     """Take one of the threads that may wait, if one is left, and say whether it was."""
     global _waiting
     with _guard:
-        may = bool(request.META.get("wsgi.multithread")) and _waiting < conf.limits().max_waiting_requests
+        # Under ASGI without the wrapper nobody knows how many threads there are.
+        has_threads = bool(request.META.get("wsgi.multithread")) and not isinstance(request._request, ASGIRequest)
+        may = has_threads and _waiting < conf.limits().max_waiting_requests
         _waiting += may
     try:
         yield may
@@ -169,7 +174,7 @@ class Wait:
         with self._among() as round_:
             while (left := self.until - time.monotonic()) > 0 and not bell.is_over:
                 try:
-                    async with asyncio.timeout(min(left, LOOK_ONESELF_S * random.uniform(0.75, 1.25))):
+                    async with asyncio.timeout(min(left, _pause_s(LOOK_ONESELF_S, round_.members))):
                         await round_.row.acquire()
                 except TimeoutError:
                     if time.monotonic() >= self.until:
@@ -187,7 +192,8 @@ class Wait:
     async def _lead(self, round_: Round, bell: wakeups.Bell, run: Run) -> Found | None:
         found: Found | None = Found([], self.sought)
         while found is not None and not found.claims and (left := self.until - time.monotonic()) > 0:
-            await bell.wait_async(round_.heard, min(left, _pause_s()))
+            leaders = len(_rounds[asyncio.get_running_loop()])
+            await bell.wait_async(round_.heard, min(left, _pause_s(LOOK_AGAIN_S, leaders)))
             if bell.is_over:
                 break
             # Unless this look finds nothing, the next one in the row looks at once.
