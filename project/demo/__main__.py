@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import secrets
 import shutil
@@ -97,7 +98,7 @@ def _scratch() -> Iterator[Path]:
 
 def _show(folder: Path, database: Path, scratch: Path, children: Children) -> str:
     """Tell the whole story; return the admin's address."""
-    password = _prepare(database)
+    password, token = _prepare(database)
     begun = time.monotonic()
     large = files.make_large(scratch / "large.bin")
     unreadable = files.make_unreadable(scratch / "unreadable.bin")
@@ -109,9 +110,19 @@ def _show(folder: Path, database: Path, scratch: Path, children: Children) -> st
     url = f"http://127.0.0.1:{port}/admin/"
     children.start("site", "runserver", "--noreload", f"127.0.0.1:{port}", DEBUG="1")
     options = ("--concurrency", "4", "--lease-ms", str(LEASE_MS), "--poll-ms", "200", "--grace", "1")
-    for name in WORKERS:
-        children.start(name, "workloads_worker", "--worker-id", name, *options)
+    near, far = WORKERS
+    children.start(near, "workloads_worker", "--worker-id", near, *options)
+    # As it would on another machine: an address, a token, the handlers, and neither Django nor this site's settings.
+    children.start(
+        far,
+        *(f"http://127.0.0.1:{port}/api", "--worker-id", far, "--handlers", "project.handlers", *options),
+        program=("-m", "workloads.client"),
+        WORKLOADS_TOKEN=token,
+    )
     children.start("pass", "workloads_pass", "--interval", "1")
+    say(
+        f"{near} works in the site's own environment, {far} over HTTP with a token: http://127.0.0.1:{port}/api/v1/docs/"
+    )
     say(f"The admin: {url}  user: operator  password: {password}")
 
     with tqdm(total=2 * len(ids), desc="files", unit=" steps", disable=not sys.stderr.isatty(), leave=False) as bar:
@@ -132,8 +143,8 @@ def _show(folder: Path, database: Path, scratch: Path, children: Children) -> st
     return url
 
 
-def _prepare(database: Path) -> str:
-    """Make the database anew, with one operator; return the operator's password."""
+def _prepare(database: Path) -> tuple[str, str]:
+    """Make the database anew, with one operator and one far worker; return the one's password, the other's token."""
     for ending in ("", "-wal", "-shm", "-journal"):
         Path(f"{database}{ending}").unlink(missing_ok=True)
     django.setup()
@@ -144,7 +155,14 @@ def _prepare(database: Path) -> str:
     password = secrets.token_urlsafe(9)
     get_user_model().objects.create_superuser("operator", password=password)
     say(f"Migrated {database}.")
-    return password
+    far = WORKERS[1]
+    given = ("--tenant", "demo", "--application", "files", "--role", "worker", "--capability", "files:read")
+    with io.StringIO() as out, io.StringIO() as note:
+        call_command("workloads_access", far, "--create-user", *given, "--worker-prefix", far, stdout=out)
+        out.truncate(0)
+        out.seek(0)
+        call_command("workloads_token", far, "--days", "1", stdout=out, stderr=note)
+        return password, out.getvalue().strip()
 
 
 def _admit(paths: list[Path], large: Path) -> dict[Path, str]:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,11 +28,11 @@ class Children:
         self._env = {**os.environ, **extra}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *arguments: str, **extra: str) -> None:
-        """Start `manage.py` with these arguments; `extra` are environment variables."""
+    def start(self, name: str, *arguments: str, program: Sequence[str] = ("manage.py",), **extra: str) -> None:
+        """Start `manage.py`, or another program, with these arguments; `extra` are environment variables."""
         with (self._logs / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "manage.py", *arguments],
+                [sys.executable, *program, *arguments],
                 cwd=self._folder,
                 env={**self._env, **extra},
                 stdin=subprocess.DEVNULL,

@@ -116,7 +116,7 @@ def test_an_output_that_cannot_be_kept_fails_the_attempt_not_the_worker(output, 
 
 
 def test_an_output_that_the_authority_alone_refuses_fails_the_attempt_too(monkeypatch):
-    monkeypatch.setattr(reports, "settle_output", lambda output, *, scopes: (output, None))
+    monkeypatch.setattr(reports, "settle_output", lambda output, **_: (output, None))
     workload_id = admit()
     drain(lambda attempt: {1, 2})
     assert [row.failure_kind for row in attempts(workload_id)] == ["output_invalid"]

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
-import sys
-import threading
-import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from workloads import conf
 from workloads.errors import WorkloadError
-from workloads.lifecycle import arguments
 from workloads.worker import Worker
+from workloads.worker.program import add_options, leave, options_of, run
 from workloads.worker.registry import discover
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LEAVE_S = 2.0
 
 
 class Command(BaseCommand):
@@ -31,125 +20,16 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--concurrency", type=int, default=1, metavar="N", help="handlers at once (1)")
-        parser.add_argument(
-            "--definition",
-            action="append",
-            metavar="ID[@REVISION]",
-            help="run only this; may be repeated (all that have handlers)",
-        )
-        parser.add_argument(
-            "--capability",
-            action="append",
-            metavar="NAME",
-            help="offer only this; may be repeated (all that the handlers need)",
-        )
-        parser.add_argument("--lease-ms", type=int, default=60_000, metavar="MS", help="length of a lease (60000)")
-        parser.add_argument("--tenant", metavar="ID", help="run only this tenant's work")
-        parser.add_argument("--application", metavar="ID", help="run only this application's work")
-        parser.add_argument(
-            "--poll-ms", type=int, default=1_000, metavar="MS", help="pause after an empty claim (1000)"
-        )
-        parser.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="wait after SIGTERM (30)")
-        parser.add_argument("--drain", action="store_true", help="end when nothing is claimable and nothing runs")
-        parser.add_argument("--worker-id", metavar="ID", help="must be unique (host, process and chance)")
-        parser.add_argument(
-            "--handlers",
-            action="append",
-            default=[],
-            metavar="MODULE",
-            help="import this module too, besides each app's `handlers`; may be repeated",
-        )
+        add_options(parser)
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:
-            worker = _worker(options)
+            handlers = discover(options["handlers"])
+            worker = Worker(**options_of(options, handlers, most_lease_ms=conf.limits().max_lease_ms))
         except (ValueError, ImportError, WorkloadError) as error:
             raise CommandError(str(error)) from error
-        logger = logging.getLogger("workloads.worker")
-        if not logger.hasHandlers():
-            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        before = set(threading.enumerate())
-        with _stopping(worker):
-            summary = worker.run()
-        left = _left(before)
-        if left:
-            logger.warning("Not waited for, though handlers have left them behind: %s", ", ".join(left))
+        summary, left = run(worker)
         if (summary.abandoned or left) and getattr(self, "_called_from_command_line", False):
-            # They run on, and nothing in this process can end them.
-            logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(int(summary.is_clogged))
+            leave(int(summary.is_clogged))
         if summary.is_clogged:
             raise CommandError("Too many handlers do not end.")
-
-
-def _left(before: Collection[threading.Thread]) -> list[str]:
-    """Name the threads and child processes begun since `before` for which the process would wait, or that it would cut.
-
-    They have a moment to end by themselves.
-    """
-    until = time.monotonic() + LEAVE_S
-    begun = [t for t in threading.enumerate() if t not in before and not t.name.startswith("workloads-")]
-    for thread in begun:
-        thread.join(timeout=max(0.0, until - time.monotonic()))
-    # Without importing it: who has not, has no such children.
-    children: list[Any] = getattr(sys.modules.get("multiprocessing"), "active_children", list)()
-    return [t.name for t in begun if t.is_alive()] + [child.name for child in children]
-
-
-def _worker(options: dict[str, Any]) -> Worker:
-    handlers = discover(options["handlers"])
-    if not handlers.selectors():
-        raise CommandError("No handler is registered: an app registers them in its module `handlers`.")
-    for name in ("tenant", "application", "worker_id"):
-        arguments.optional_identifier(options[name], f"--{name.replace('_', '-')}")
-    arguments.integer(options["lease_ms"], "--lease-ms", 3, conf.limits().max_lease_ms)
-    return Worker(
-        handlers=handlers,
-        concurrency=options["concurrency"],
-        definitions=None if options["definition"] is None else handlers.narrow(options["definition"]),
-        capabilities=options["capability"],
-        lease_ms=options["lease_ms"],
-        tenant_id=options["tenant"],
-        application_id=options["application"],
-        poll_ms=options["poll_ms"],
-        grace_ms=int(options["grace"] * 1000),
-        drain=options["drain"],
-        worker_id=options["worker_id"],
-    )
-
-
-@contextmanager
-def _stopping(worker: Worker) -> Iterator[None]:
-    """Let SIGTERM and SIGINT stop the worker, for as long as the block runs; a handler's child process is not it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: worker.stop()) for number in SIGNALS}
-    is_over = False
-    masks = threading.local()
-
-    def hold() -> None:
-        # What comes before the child has let go of our signals' meaning waits until it has.
-        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-
-    def let_go() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
-
-    def in_child() -> None:
-        if not is_over:
-            for number, previous in before.items():
-                signal.signal(number, previous)
-        let_go()
-
-    os.register_at_fork(before=hold, after_in_parent=let_go, after_in_child=in_child)
-    try:
-        yield
-    finally:
-        is_over = True
-        for number, previous in before.items():
-            # One more SIGTERM must not turn an orderly ending into a death by signal, to the process's last breath.
-            is_ending = worker.is_stopping and number is signal.SIGTERM
-            signal.signal(number, signal.SIG_IGN if is_ending else previous)
