@@ -179,6 +179,17 @@ class Run:
             told.failed = 1
         return told
 
+    def mutation(self) -> None:
+        """Change the rules and the authority in small ways, and look whether a test notices each. SQLite alone."""
+        # They judge the tests, not the Python: the run of a second one leaves them out with the checks.
+        if self.options.no_mutation or self.options.no_checks:
+            self.lines.append("Mutants: not tried")
+            return
+        started = time.monotonic()
+        ok = self.step("Mutants", [PYTHON, "-m", "tests.mutation"]) == 0
+        self.tally.add(Tally(passed=1) if ok else Tally(failed=1))
+        self.lines.append(f"Mutants: {'each is noticed, or explained' if ok else 'FAILED'}, {_since(started)}")
+
     def coverage(self) -> None:
         """Show which lines and branches no suite reached."""
         environment = {"COVERAGE_FILE": str(REPORTS / "coverage")}
@@ -235,10 +246,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [database.name for database in DATABASES]
     parser.add_argument("--databases", default=",".join(names), help="some of " + ", ".join(names))
-    parser.add_argument("--no-checks", action="store_true", help="leave out formatting, lint, types, rules, package")
+    parser.add_argument(
+        "--no-checks", action="store_true", help="leave out formatting, lint, types, rules, package, mutants"
+    )
     parser.add_argument("--checks-only", action="store_true", help="run no tests")
     parser.add_argument("--no-coverage", action="store_true", help="do not measure coverage")
     parser.add_argument("--long", action="store_true", help="run the tests that take minutes as well")
+    parser.add_argument("--no-mutation", action="store_true", help="with --long: leave the mutants out")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --; the acceptance tests are left out")
     options = parser.parse_args()
     options.databases = [name for name in options.databases.split(",") if name]
@@ -264,6 +278,8 @@ def main() -> int:
             if database.name in run.options.databases:
                 run.suite(database)
         run.coverage()
+        if run.options.long and not run.options.pytest:
+            run.mutation()
     import django
 
     print(f"\n=== Summary: Python {sys.version.split()[0]}, Django {django.__version__}, {_since(started)}")

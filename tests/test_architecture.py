@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fields": {"contract"},
     "models": {"contract", "fields"},
     "authority": {"contract", "errors", "lifecycle", "conf", "fields", "models", "signals"},
-    "client": {"contract", "errors", "lifecycle"},
+    "client": {"contract", "errors", "lifecycle", "worker"},
     "signals": {"contract"},
     "wakeups": {"conf", "models"},
     "checks": {"conf", "models"},
@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": {"contract", "errors", "lifecycle", "conf", "fields", "models", "authority", "signals"},
     "tasks": {"contract", "errors", "lifecycle", "conf", "models", "authority", "signals"},
     "urls": {"api"},
+    "testing": {"contract", "errors", "lifecycle"},
     "migrations": {"contract", "fields"},
 }
 

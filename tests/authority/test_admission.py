@@ -269,8 +269,7 @@ def test_input_at_the_limit_passes_and_one_byte_more_is_too_large(limits: Any) -
     admit("fits", input="é" * 5)
     with refused("WORKLOAD_TOO_LARGE") as caught:
         authority.admit(request(input="é" * 5 + "a"), now=T0)
-    assert caught.value.details is not None
-    assert (caught.value.details["limit"], caught.value.details["size"]) == (12, 13)
+    assert caught.value.details == {"field": "input", "limit": 12, "size": 13}
     assert Workload.objects.count() == 1
 
 
@@ -356,8 +355,9 @@ def test_a_batch_may_be_empty_or_any_iterable_of_requests() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 5, "requests", request()])
 def test_what_is_no_list_of_requests_is_refused(wrong: Any) -> None:
-    with refused("WORKLOAD_INVALID"):
+    with refused("WORKLOAD_INVALID") as caught:
         authority.admit_many(wrong, now=T0)
+    assert caught.value.details == {"field": "requests"}
 
 
 def test_a_batch_stores_what_single_admissions_store() -> None:
@@ -378,6 +378,9 @@ def test_a_batch_larger_than_a_statement_is_cut() -> None:
     keys = [f"k{n:04}" for n in range(520)]
     answers = authority.admit_many([request(key) for key in keys], now=T0)
     assert [a.workload.idempotency_key for a in answers if isinstance(a, Admission)] == keys
+    repeated = authority.admit_many([request(key) for key in keys], now=at(1))
+    assert [outcome(answer) for answer in repeated] == [False] * 520
+    assert [a.workload.idempotency_key for a in repeated if isinstance(a, Admission)] == keys
     assert Workload.objects.count() == 520
 
 

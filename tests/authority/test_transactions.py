@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 import workloads
@@ -30,6 +30,7 @@ from tests.authority.builders import (
 from tests.authority.connections import Undone, lock, other_connection
 from tests.support import T0, at
 from workloads import authority
+from workloads.authority.records import is_repeatable
 from workloads.contract import CompletionReport, Dependency, Timeouts
 from workloads.lifecycle import deadlines
 from workloads.models import Admitted, ApplicationLock, ClaimRequest, Event, Result, Workload
@@ -298,3 +299,37 @@ def test_no_connection_is_closed() -> None:
         assert connection.connection is inner
         assert connection.in_atomic_block
     assert state_of(fence.workload_id) == "SUCCEEDED"
+
+
+class DriverError(Exception):
+    """What a PostgreSQL driver raises: Django's error has it as its cause."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__()
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("args", "sqlstate", "expected"),
+    [
+        (("deadlock detected",), "40P01", True),
+        (("could not serialize access",), "40001", True),
+        (("duplicate key",), "23505", False),
+        ((1213, "Deadlock found"), None, True),
+        ((1205, "Lock wait timeout exceeded"), None, True),
+        ((1020, "Record has changed since last read"), None, True),
+        ((1062, "Duplicate entry"), None, False),
+        (("database is locked",), None, True),
+        (("database table is locked: t",), None, True),
+        (("database disk image is malformed",), None, False),
+        (("the door is locked",), None, False),
+        ((), None, False),
+        ((b"database is locked",), None, False),
+    ],
+)
+def test_which_errors_end_a_transaction_for_the_sake_of_another(
+    args: tuple[Any, ...], sqlstate: str | None, expected: bool
+) -> None:
+    error = DatabaseError(*args)
+    error.__cause__ = DriverError(sqlstate) if sqlstate else None
+    assert is_repeatable(error) is expected

@@ -157,6 +157,7 @@ def check(decision: Decision) -> None:
     for name in KEPT:
         assert getattr(before, name) == getattr(after, name), name
     assert after.version == before.version + 1
+    assert decision.now.tzinfo is not None
     assert after.updated_at == decision.now
     assert after.event_count == before.event_count + len(decision.events)
     state = str(before.state)

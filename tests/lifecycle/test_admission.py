@@ -234,6 +234,8 @@ def test_the_standing_of_one(state: WorkloadState | None, required: str, pruned:
     else:
         expected = Standing.WAITING
     assert standing_of(state, required, pruned=pruned) is expected
+    if not pruned:
+        assert standing_of(state, required) is expected
 
 
 def test_the_states_that_may_be_required() -> None:

@@ -9,6 +9,7 @@ import enum
 import hashlib
 import json
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -358,6 +359,17 @@ def test_sizes_and_hashes_are_of_the_utf8() -> None:
 def test_instants_are_iso_8601_in_utc_with_microseconds(instant: dt.datetime, text: str) -> None:
     assert iso(instant) == text
     assert dt.datetime.fromisoformat(text) == instant
+
+
+def test_instants_are_in_utc_wherever_the_machine_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Kathmandu")
+        time.tzset()
+        text = iso(dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC))
+        shift = time.timezone
+    time.tzset()
+    assert text == "2026-03-04T05:06:07.000089Z"
+    assert shift == -20_700
 
 
 def test_a_naive_instant_has_no_text() -> None:

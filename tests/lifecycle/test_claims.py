@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.lifecycle.builders import (
+    BEAT_AT,
+    CLAIMED_AT,
     EXPIRES_AT,
     LEASE_MS,
     MS,
@@ -21,7 +23,7 @@ from tests.lifecycle.builders import (
     text,
 )
 from tests.lifecycle.verbs import cancel, checkpoint, claim, confirm_cancel, enforce, heartbeat, over, release
-from workloads.contract import AttemptStatus, Timeouts, WorkloadState
+from workloads.contract import AttemptStatus, Claim, Timeouts, WorkloadState
 from workloads.lifecycle import claims
 from workloads.lifecycle.decision import AttemptClosed, Decision
 from workloads.lifecycle.snapshot import Snapshot, Standing
@@ -58,6 +60,7 @@ def test_a_claim_is_judged_in_order() -> None:
     decision = judge(due, set())
     assert decision is not None and decision.refusal is not None
     assert decision.refusal.code == "WORKLOAD_ATTEMPTS_EXHAUSTED"
+    assert decision.refusal.details == {"budget": 3}
     check(decision)
     (event,) = decision.events
     assert (event.to_state, event.actor) == ("DEAD_LETTER", "authority.claim")
@@ -93,6 +96,14 @@ def test_tokens_rise_whatever_happened_between() -> None:
     assert decision.after.next_attempt_at is None
 
 
+def test_a_claim_is_not_started_unless_it_is_asked_for() -> None:
+    ids = {"worker_id": "worker-2", "claim_id": "claim-2", "attempt_id": "attempt-2"}
+    decision = claims.claim(make(), NOW, lease_ms=LEASE_MS, **ids)
+    check(decision)
+    assert decision.after.state is S.CLAIMED
+    assert decision.after.claim is not None and decision.after.claim.started_at is None
+
+
 # Leases, checkpoints, scopes.
 
 
@@ -103,6 +114,7 @@ def test_a_heartbeat_never_shortens_the_lease(extend_ms: int, expires_at: Any) -
     claim = decision.after.claim
     assert claim is not None and snapshot.claim is not None
     assert claim == replace(snapshot.claim, last_heartbeat=NOW, expires_at=expires_at)
+    check(decision)
 
 
 def test_the_claim_that_a_holder_sees() -> None:
@@ -112,13 +124,27 @@ def test_the_claim_that_a_holder_sees() -> None:
     assert make(S.RUNNING).as_claim(EXPIRES_AT - MS / 2).lease_left_ms == 0
     assert make(S.RUNNING).as_claim(EXPIRES_AT + MS).lease_left_ms == 0
     assert asked.fence == fence_of(make(S.RUNNING))
-    assert (asked.attempt_id, asked.attempt_number) == ("attempt-1", 1)
+    assert asked == Claim(
+        workload_id="workload_7",
+        attempt_id="attempt-1",
+        attempt_number=1,
+        claim_id="claim-1",
+        worker_id="worker-1",
+        fencing_token=1,
+        claimed_at=CLAIMED_AT,
+        last_heartbeat=BEAT_AT,
+        expires_at=EXPIRES_AT,
+        lease_left_ms=LEASE_MS - 10_000,
+        cancellation_requested=True,
+        definition_id="definition",
+        definition_revision="1",
+    )
 
 
 def test_checkpoints_are_counted_after_the_state_is_judged() -> None:
     full = make(S.RUNNING, checkpoint_count=3)
     details = refused("WORKLOAD_TOO_LARGE", checkpoint, full, limit=3)
-    assert details is not None and (details["limit"], details["size"]) == (3, 4)
+    assert details == {"field": "checkpoints", "limit": 3, "size": 4}
     assert checkpoint(full, limit=4) is not None
     refused("WORKLOAD_TRANSITION_DENIED", checkpoint, make(S.CLAIMED, checkpoint_count=3), limit=3)
     assert checkpoint(full, known='{"at":1}', limit=3) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.lifecycle.builders import (
     STARTED_AT,
     US,
     check,
+    fence_of,
     make,
     make_claim,
     policy,
@@ -25,7 +27,8 @@ from tests.lifecycle.builders import (
     text,
 )
 from workloads.contract import RetryPolicy, Timeouts, WorkloadState
-from workloads.lifecycle import deadlines, recovery
+from workloads.lifecycle import claims, deadlines, recovery, reports
+from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot
 
 S = WorkloadState
@@ -167,6 +170,14 @@ def test_queue_runs_from_admission_or_the_due_instant_if_later(due: dt.datetime 
     assert (named(snapshot, at - US), named(snapshot, at)) == (None, "queue")
 
 
+@pytest.mark.parametrize("was", [{"attempt_count": 1, "fencing_token": 1}, {"operator_retries": 1}], ids=str)
+def test_queue_runs_from_the_return_also_where_the_clock_was_behind_the_admission(was: dict[str, int]) -> None:
+    # A retry, a release or a re-arm, at an instant that the clock had passed before.
+    returned = EPOCH - 40 * MS
+    snapshot = make(next_attempt_at=returned, timeouts=only("queue", 60), **was)
+    assert (named(snapshot, EPOCH + 20 * MS - US), named(snapshot, EPOCH + 20 * MS)) == (None, "queue")
+
+
 def test_queue_runs_anew_after_each_return_to_ready() -> None:
     timeouts = only("queue", 5_000)
     again = policy("worker_failure", initial_delay_ms=700)
@@ -245,6 +256,45 @@ def test_the_decision_of_another_node_is_the_same() -> None:
     snapshot = make(S.RUNNING, timeouts=only("execution", 1), retry_policy=RetryPolicy())
     here, there = enforce(snapshot), enforce(replace(snapshot))
     assert (here.after, here.events, here.attempt) == (there.after, there.events, there.attempt)
+
+
+# Each call that looks for deadlines first, with a number drawn for the delay.
+CALLS: dict[str, Callable[[Snapshot, float], Decision | None]] = {
+    "claim": lambda s, draw: claims.judge_claim(s, NOW, capabilities=(), unmet=(), draw=draw),
+    "start": lambda s, draw: claims.start(s, fence_of(s), NOW, draw=draw),
+    "heartbeat": lambda s, draw: claims.heartbeat(s, fence_of(s), NOW, extend_ms=1, draw=draw),
+    "context": lambda s, draw: claims.context(
+        s, fence_of(s), NOW, secret_references=(), connection_scopes=(), draw=draw
+    ),
+    "checkpoint": lambda s, draw: claims.checkpoint(
+        s, fence_of(s), NOW, checkpoint_id="c", known=None, state_text="1", limit=9, draw=draw
+    ),
+    "release": lambda s, draw: claims.release(s, fence_of(s), NOW, attempt=None, reason="", max_releases=9, draw=draw),
+    "complete": lambda s, draw: reports.complete(s, fence_of(s), NOW, result_id="r", late_is_accepted=False, draw=draw),
+    "fail": lambda s, draw: reports.fail(
+        s,
+        fence_of(s),
+        NOW,
+        kind="broken",
+        error="",
+        effect=None,
+        retry_after_ms=None,
+        late_is_accepted=False,
+        draw=draw,
+    )[0],
+    "enforce": lambda s, draw: deadlines.enforce(s, NOW, draw=draw),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_whichever_call_finds_it_passed_the_delay_is_the_one_drawn(call: str) -> None:
+    again = policy("timeout", jitter=1.0, initial_delay_ms=1000)
+    late = make(S.CLAIMED, timeouts=only("claim", 1), retry_policy=again)
+    for draw, delay_ms in ((0.0, 1000), (0.25, 750)):
+        decision = CALLS[call](late, draw)
+        assert decision is not None
+        check(decision)
+        assert decision.after.next_attempt_at == NOW + delay_ms * MS
 
 
 timeouts_given = st.builds(Timeouts, **{f"{name}_ms": st.none() | st.integers(1, 40_000) for name in NAMES})

@@ -260,6 +260,8 @@ def test_the_same_report_is_answered_as_first() -> None:
         {"error": ""},
         {"effect": UNKNOWN},
         {"attempt": replace(REPORTED, effect=None), "effect": NONE},
+        {"attempt": replace(REPORTED, outcome_state=None)},
+        {"attempt": replace(REPORTED, outcome_decision=None)},
         {"fence": replace(FENCE, claim_id="claim-2")},
         {"fence": replace(FENCE, worker_id="worker-2")},
         {"fence": replace(FENCE, fencing_token=2)},

@@ -7,9 +7,10 @@ import datetime as dt
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.lifecycle.builders import MS, NOW, check, make, policy, text
+from tests.lifecycle.builders import MS, NOW, check, fence_of, make, policy, text
+from tests.lifecycle.verbs import over
 from workloads.contract import Backoff, RetryPolicy, WorkloadState
-from workloads.lifecycle import recovery
+from workloads.lifecycle import recovery, reports
 from workloads.lifecycle.retries import delay_ms
 
 S = WorkloadState
@@ -140,3 +141,25 @@ def test_the_longest_delay_from_the_last_year_is_still_an_instant() -> None:
     decision = recovery.recover(make(S.RUNNING, retry_policy=slow), end, draw=0)
     assert decision is not None
     assert decision.after.next_attempt_at == end + CENTURY_MS * MS
+
+
+@pytest.mark.parametrize(("draw", "delay"), [(0.0, 1000), (0.25, 750)])
+def test_after_a_failure_and_after_a_lost_worker_the_delay_is_the_one_drawn(draw: float, delay: int) -> None:
+    again = policy("worker_failure", "broken", jitter=1.0, initial_delay_ms=1000)
+    held = make(S.RUNNING, retry_policy=again)
+    failed, _ = reports.fail(
+        held,
+        fence_of(held),
+        NOW,
+        kind="broken",
+        error="",
+        effect=None,
+        retry_after_ms=None,
+        late_is_accepted=False,
+        draw=draw,
+    )
+    lost = recovery.recover(over(held), NOW, draw=draw)
+    for decision in (failed, lost):
+        assert decision is not None
+        check(decision)
+        assert decision.after.next_attempt_at == NOW + delay * MS

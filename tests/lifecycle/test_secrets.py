@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from workloads.errors import WORKLOAD_SECRET_MATERIAL, WorkloadError
+from workloads.lifecycle import secrets
 from workloads.lifecycle.secrets import (
     SECRET_NAMES,
     Secret,
@@ -82,6 +83,8 @@ SAMPLES: list[tuple[str, str]] = [
     ("basic", f"Basic {basic('aladdin:opensesame').rstrip('=')}"),
     ("basic", f"Basic basic {basic(':p')}"),
     ("basic", f"BASIC {basic('u:é?>~')}"),
+    # Written so that a URL may hold it, and with a last letter that is no padding.
+    *[("basic", "Basic " + base64.urlsafe_b64encode(plain).decode()) for plain in (b"u:>", b"u:?", b"u:W")],
     ("aws_access_key", "AKIA" + "IOSFODNN7EXAMPLE"),
     ("aws_access_key", "ASIA" + "A" * 16),
     ("aws_secret_key", "AWS_SECRET_ACCESS_KEY=" + "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY"),
@@ -299,6 +302,7 @@ NAMES_SECRET = [
     "a.b_secret",
     "élanSecret",
     "refresh-token",
+    "DBPaSSword",
 ]
 
 NAMES_NONE = [
@@ -330,11 +334,21 @@ NAMES_NONE = [
     "compassWord",
     "encompass_word",
     "monkeyapi_key2",
+    "fooXapikey",
+    "DBP-assword",
     "apikeys",
     "x" * 300_000 + "password",
     "_" * 300_000,
     "a_" * 150_000,
 ]
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_text_that_no_round_of_redaction_clears_goes_altogether(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No text is known that needs more rounds than there are.
+    monkeypatch.setattr(secrets, "_REDACTION_ROUNDS", rounds)
+    assert redact("plain") == "plain"
+    assert redact(f"a {GITHUB} b") == ("a [redacted] b" if rounds else "[redacted]")
 
 
 @pytest.mark.parametrize("key", NAMES_SECRET)

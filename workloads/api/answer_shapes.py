@@ -225,10 +225,18 @@ class Blockers(Answer):
     blockers = Blocker(many=True)
 
 
+class Claimed(ExecutionContext):
+    """A claim that was just made."""
+
+    heartbeat_ms = Integer(
+        allow_null=True, help_text="The work's own heartbeat deadline in milliseconds, which may be below the lease."
+    )
+
+
 class Claims(Answer):
     """The claims that were got; empty if there was no work."""
 
-    claims = ExecutionContext(many=True)
+    claims = Claimed(many=True)
 
 
 class Page(Answer):

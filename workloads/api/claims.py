@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from workloads.api.base import Endpoint, seen
 from workloads.api.bodies import ClaimBody, ClaimsBody
 from workloads.api.errors import FORBIDDEN
 from workloads.api.operations import operation
-from workloads.contract import ExecutionContext
+from workloads.contract import Claim, ExecutionContext
 from workloads.errors import (
     WORKLOAD_ATTEMPTS_EXHAUSTED,
     WORKLOAD_CAPABILITY_DENIED,
@@ -24,6 +25,7 @@ from workloads.errors import (
     WORKLOAD_TIMED_OUT,
 )
 from workloads.lifecycle import arguments
+from workloads.models import Workload
 
 LONGEST_WAIT_MS: Final = 30_000
 
@@ -82,7 +84,16 @@ class Asking:
             frozenset(self.given["capabilities"]),
             None if definitions is None else frozenset(definitions),
         )
-        return waiting.Found([answers.claim(claim) for claim in mine], sought)
+        return waiting.Found(_said(list(mine)), sought)
+
+
+def _said(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Return claims with what a worker elsewhere can't look up: how soon each must have a heartbeat."""
+    if not claims:
+        return []
+    rows = Workload.objects.filter(workload_id__in=[claim.workload_id for claim in claims])
+    timeouts: dict[str, Any] = dict(rows.values_list("workload_id", "timeouts"))
+    return [answers.claim(c) | {"heartbeat_ms": timeouts[c.workload_id].heartbeat_ms} for c in claims]
 
 
 class ClaimOne(Endpoint):
@@ -93,7 +104,7 @@ class ClaimOne(Endpoint):
     @operation(
         "claim",
         ClaimBody,
-        {200: shapes.ExecutionContext},
+        {200: shapes.Claimed},
         codes=(
             FORBIDDEN,
             WORKLOAD_CAPABILITY_DENIED,
@@ -109,4 +120,5 @@ class ClaimOne(Endpoint):
         subject.check_claim(given["worker_id"], given["capabilities"])
         if subject.places:
             given["request_id"] = request_id_in(subject.places[0].tenant_id, given.get("request_id"))
-        return Response(answers.claim(authority.claim(seen(subject), **given, with_context=True)))
+        (said,) = _said([authority.claim(seen(subject), **given, with_context=True)])
+        return Response(said)

@@ -113,15 +113,15 @@ class Order:
     ) -> list[Any]:
         """Return the first rows of all parts together."""
         ordering = [f"-{name}" if falls else name for name in self.columns]
-        if len(parts) == 1:
-            return list(read(parts[0].order_by(*ordering))[:count])
+        found: dict[Any, Any] = {}
         # One condition for all of them would have no index that keeps the order.
-        heads: set[tuple[Any, ...]] = set()
         for rows in parts:
-            heads.update(rows.order_by(*ordering).values_list(*self.columns)[:count])
-        keys = [head[-1] for head in sorted(heads, reverse=falls)[:count]]
-        rows = parts[0].model._default_manager.filter(pk__in=keys)
-        return list(read(rows.order_by(*ordering))) if keys else []
+            for row in read(rows.order_by(*ordering))[:count]:
+                found.setdefault(row.pk, row)
+        return sorted(found.values(), key=self._values, reverse=falls)[:count]
+
+    def _values(self, row: Any) -> tuple[Any, ...]:
+        return tuple(getattr(row, name) for name in self.columns)
 
     def _beyond(self, cursor: Cursor) -> Q:
         """Return the condition that a row stands after the cursor; written so that one index range answers it."""
@@ -138,8 +138,7 @@ class Order:
     def _link(self, request: Request, found: Sequence[Any], index: int, *, is_backwards: bool) -> str | None:
         if not found:
             return None
-        values = tuple(getattr(found[index], name) for name in self.columns)
-        cursor = Cursor(order=self.name, is_backwards=is_backwards, values=values)
+        cursor = Cursor(order=self.name, is_backwards=is_backwards, values=self._values(found[index]))
         query = request.query_params.copy()
         query["cursor"] = cursor.encode()
         return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")

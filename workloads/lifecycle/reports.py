@@ -125,7 +125,7 @@ def fail(
     if effect is None and claim.started_at is None:
         effect = Effect.NONE
     draft = Draft(snapshot, now)
-    draft.set(claim=None, last_failure=f"{kind}: {error}")
+    draft.set(last_failure=f"{kind}: {error}")
     evidence = {"attempt_id": claim.attempt_id, "failure_kind": kind}
     if effect is not None:
         evidence["effect"] = str(effect)
