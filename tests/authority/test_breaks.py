@@ -181,3 +181,32 @@ def test_work_of_one_batch_is_claimed_in_the_order_of_the_requests() -> None:
     keys = [f"key {n}" for n in range(30)]
     authority.admit_many([request(key) for key in keys], now=at(0))
     assert take(now=at(1_000), limit=30) == [id_of(key) for key in keys]
+
+
+SPOILT = [
+    ("workloads_admitted", "retry_policy", '{"backoff":'),
+    ("workloads_admitted", "timeouts", "[1]"),
+    ("workloads_admitted", "capability_snapshot", "null,"),
+    ("workloads_workload", "dependency_standing", "odd"),
+    ("workloads_workload", "state", "ODD"),
+]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+@pytest.mark.parametrize(("table", "column", "text"), SPOILT)
+def test_a_row_that_cannot_be_read_holds_up_no_other(
+    table: str, column: str, text: str, limit: int, caplog: Any
+) -> None:
+    bad = admit("bad", priority=9)
+    admit("other-lane", definition_id="other", priority=5)
+    good = [admit(f"good-{n}") for n in range(2)]
+    pk = authority.get(bad).pk
+    with connection.cursor() as cursor:
+        key = "id" if table.endswith("admitted") else "admitted_id"
+        cursor.execute(f"UPDATE {table} SET {column} = %s WHERE {key} = %s", [text, pk])
+    got: list[str] = []
+    for _ in range(4):
+        got += take(limit=limit)
+    assert sorted(got) == sorted([id_of("other-lane"), *good])
+    told = [record for record in caplog.records if str(pk) in record.getMessage()]
+    assert len(told) <= 1

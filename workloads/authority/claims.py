@@ -299,13 +299,14 @@ def _pick(tx: Transaction, lanes: Sequence[int], limit: int) -> list[Snapshot]:
         if not shares:
             break
         for share in shares:
-            got = lock_queued(tx, share.lane, share.size, [*taken, *passed_over], as_of, share.floor)
+            got, spoilt = lock_queued(tx, share.lane, share.size, [*taken, *passed_over], as_of, share.floor)
+            passed_over.update(spoilt)
             for snapshot in got:
                 if rules.is_claimable(snapshot, tx.now):
                     taken[snapshot.pk] = snapshot
                 else:
                     passed_over.add(snapshot.pk)
-            if len(got) == share.size:
+            if len(got) + len(spoilt) == share.size:
                 continue
             if share.floor is None:
                 open_lanes.remove(share.lane)

@@ -7,6 +7,7 @@ Section 1 of the contract, "Transactions".
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import random
 import secrets
 import time
@@ -26,6 +27,8 @@ from workloads.lifecycle.snapshot import CurrentClaim, PastAttempt, Snapshot, St
 from workloads.models import Admitted, Attempt, Workload
 
 T = TypeVar("T")
+
+logger = logging.getLogger("workloads.authority")
 
 MAX_TRIES: Final = 8
 ROWS_A_STATEMENT: Final = 500
@@ -253,16 +256,18 @@ def lock_queued(
     without: Collection[int],
     as_of: dt.datetime,
     floor: int | None = None,
-) -> list[Snapshot]:
+) -> tuple[list[Snapshot], list[int]]:
     """Lock up to `limit` workloads at the head of a lane's queue; those that others have locked are passed over.
 
-    With a `floor`, none of a lower priority.
+    With a `floor`, none of a lower priority. Returned beside them are the keys of rows that can't be read, as a hand or
+    a disk may leave them: such a row is told once in each process, and holds up no other.
     """
     where, params = _in_queue(tx, lane_id, without, as_of)
     if floor is not None:
         where += " AND w.priority >= %s"
         params.append(floor)
-    return _select(
+    spoilt: list[int] = []
+    found = _select(
         tx,
         where,
         params,
@@ -270,7 +275,9 @@ def lock_queued(
         wait=False,
         order=f"ORDER BY w.priority DESC, w.next_attempt_at, w.admitted_id LIMIT {int(limit)}",
         index="workloads_queued",
+        spoilt=spoilt,
     )
+    return found, spoilt
 
 
 def peek_queued(
@@ -315,6 +322,7 @@ def _select(
     wait: bool,
     order: str = "ORDER BY w.admitted_id",
     index: str = "",
+    spoilt: list[int] | None = None,
 ) -> list[Snapshot]:
     listed, _ = _columns(tx.alias)
     hot, cold = Workload._meta.db_table, Admitted._meta.db_table
@@ -338,7 +346,25 @@ def _select(
         rows = tx.execute(f"SELECT {clock.sql(vendor)}, {listed} {source}{suffix}", params)
     if lock:
         tx.clock = max((clock.from_db(row[0]) for row in rows), default=None)
-    return [_snapshot(tx, row[1:]) for row in rows]
+    if spoilt is None:
+        return [_snapshot(tx, row[1:]) for row in rows]
+    found = []
+    for row in rows:
+        try:
+            found.append(_snapshot(tx, row[1:]))
+        except Exception as error:
+            spoilt.append(row[1])
+            _tell_spoilt(row[1], error)
+    return found
+
+
+_told: Final[set[int]] = set()
+
+
+def _tell_spoilt(pk: int, error: Exception) -> None:
+    if pk not in _told:
+        _told.add(pk)
+        logger.error("The workload with the key %s can't be read, and is passed over: %r", pk, error)
 
 
 def _snapshot(tx: Transaction, row: Sequence[Any]) -> Snapshot:
