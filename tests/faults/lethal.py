@@ -22,7 +22,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from tests.faults.racers import skew
 from workloads import authority
-from workloads.worker import Attempt, calls, handler, heartbeats
+from workloads.worker import Attempt, handler, heartbeats, news
 
 VARIABLE = "WORKLOADS_TEST_POINT"
 SKEW = "WORKLOADS_TEST_SKEW_HOURS"
@@ -50,7 +50,7 @@ def arm(point: dict[str, Any]) -> None:
     answer is noted before the signal comes. `beats` is how many heartbeats there are in a lease, `pause` how many
     seconds there are at most between two repetitions of a call; with these alone, no signal comes.
     """
-    calls.LONGEST_PAUSE_S = point.get("pause", calls.LONGEST_PAUSE_S)  # type: ignore[misc]
+    news.LONGEST_PAUSE_S = point.get("pause", news.LONGEST_PAUSE_S)  # type: ignore[misc]
     if (beats := point.get("beats")) is not None:
         heartbeats.BEATS_A_LEASE = beats  # type: ignore[misc]
     number = getattr(signal, point.get("signal", "SIGKILL"))

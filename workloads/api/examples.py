@@ -139,6 +139,7 @@ _CONTEXT: Final = {
     "connection_scopes": [],
     "secret_references": [],
 }
+_CLAIMED_NOW: Final = {**_CONTEXT, "heartbeat_ms": None}
 _CHECKPOINT: Final = {
     "sequence": 1,
     "checkpoint_id": "0d9c8b7a6f5e4d3c2b1a09f8e7d6c5b4",
@@ -258,8 +259,8 @@ _ANSWERS: Final[dict[tuple[str, int], Any]] = {
     ("why", 200): {
         "blockers": [{"code": "not_due", "message": "It is not due yet.", "details": {"next_attempt_at": _RETRY_AT}}]
     },
-    ("claimNext", 200): {"claims": [_CONTEXT]},
-    ("claim", 200): _CONTEXT,
+    ("claimNext", 200): {"claims": [_CLAIMED_NOW]},
+    ("claim", 200): _CLAIMED_NOW,
     ("start", 200): _CLAIM,
     ("heartbeat", 200): _CLAIM,
     ("context", 200): _CONTEXT,

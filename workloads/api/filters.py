@@ -147,7 +147,7 @@ class WorkloadFilters(django_filters.FilterSet):
 
 NAMES: Final = frozenset(WorkloadFilters.base_filters)
 REPEATABLE: Final = frozenset({"state"})
-_INDEXED: Final = frozenset({"state", *_EXACT, "failure_kind"}) - {"environment", "definition_revision"}
+_INDEXED: Final = frozenset({"state", *_EXACT}) - {"environment", "definition_revision"}
 
 
 def apply(request: Request, rows: WorkloadQuerySet) -> WorkloadQuerySet:

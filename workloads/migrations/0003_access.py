@@ -139,6 +139,32 @@ class Migration(migrations.Migration):
             index=models.Index(fields=["tenant_id", "created_at", "id"], name="workloads_newest_of_tenant"),
         ),
         AddIndexOnline(
+            model_name="admitted",
+            index=models.Index(
+                fields=["tenant_id", "application_id", "requested_by", "created_at", "id"],
+                name="workloads_newest_of_user",
+            ),
+        ),
+        AddIndexOnline(
+            model_name="admitted",
+            index=models.Index(
+                fields=["tenant_id", "application_id", "definition_id", "created_at", "id"],
+                name="workloads_newest_of_kind",
+            ),
+        ),
+        AddIndexOnline(model_name="admitted", index=models.Index(fields=["idempotency_key"], name="workloads_key")),
+        AddIndexOnline(
+            model_name="workload", index=models.Index(fields=["priority", "admitted"], name="workloads_priority")
+        ),
+        AddIndexOnline(
+            model_name="workload",
+            index=models.Index(
+                condition=models.Q(("next_attempt_at__isnull", False)),
+                fields=["next_attempt_at", "admitted"],
+                name="workloads_next",
+            ),
+        ),
+        AddIndexOnline(
             model_name="event",
             index=models.Index(
                 condition=models.Q(("to_state__in", ["CLAIMED", "FAILED", "TIMED_OUT", "RECOVERING"])),
