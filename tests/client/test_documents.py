@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import subprocess
+import sys
 
 from tests.api.tools import APPLICATION, TENANT, Caller, place
-from tests.races.processes import ROOT
+from tests.races.processes import ROOT, database_url
 from workloads import authority
 from workloads.contract import AdmissionRequest
 
@@ -16,7 +19,7 @@ def test_the_worker_in_shell_runs_and_reports(live, tmp_path):
     caller = Caller("shell", place("worker", worker_prefix="shell-"))
     good = tmp_path / "good.txt"
     good.write_bytes(b"some bytes\n")
-    paths = [str(good), str(tmp_path / "no \"such\" file")]
+    paths = [str(good), str(tmp_path / 'no "such" file')]
     ids = [
         authority.admit(
             AdmissionRequest(
@@ -49,3 +52,70 @@ def test_the_worker_in_shell_runs_and_reports(live, tmp_path):
     assert done.result.output == {"sha256": hashlib.sha256(b"some bytes\n").hexdigest()}
     assert failed.state == "DEAD_LETTER" and failed.attempts.get().failure_kind == "unreadable"
     assert "No such file" in failed.last_failure
+
+
+def section(title: str) -> list[tuple[str, str]]:
+    """Return the code blocks of a section of the README: language and text."""
+    text = (ROOT / "README.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(block: str) -> list[str]:
+    """Return what stands behind the prompts of a console block."""
+    return [part.rstrip("\n") for part in re.split(r"^\$ ", block, flags=re.MULTILINE) if part.strip()]
+
+
+def shell(live, *lines: str) -> str:
+    """Run lines as a reader would, who has `python` and the site's settings; return what they print."""
+    first = f'python() {{ {sys.executable} "$@"; }}'
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join([first, *lines])],
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": database_url()},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_readmes_workers_work_by_copying(live, tmp_path):
+    (_, access), (_, curl), (_, remote), (language, python) = section("Workers anywhere")
+    given = [line.replace("http://127.0.0.1:8000", live.url) for line in commands(access)]
+    define, admit, claim, complete = commands(curl)
+
+    # As printed, up to the claim, whose answer names what the dots stand for.
+    said = shell(live, *given, define, admit, claim).splitlines()
+    assert said[0] == "acme/billing: requester, worker; capabilities mail:send; worker ids press-…"
+    workload_id = json.loads(said[1])["workload_id"]
+    (held,) = json.loads(said[2])["claims"]
+    assert held["input"] == {"number": 17}
+    complete = complete.replace("workload_…", workload_id).replace(
+        '"claim_id": "…"', f'"claim_id": "{held["claim_id"]}"'
+    )
+    assert json.loads(shell(live, *given[1:], define, complete))["result_id"] == "invoice-17-sent"
+    assert authority.get(workload_id).state == "SUCCEEDED"
+
+    # The same handlers, from the command and from Python.
+    package = tmp_path / "billing"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "handlers.py").write_text(
+        "from workloads.worker import handler\n\n\n"
+        '@handler("invoice.send", capabilities={"mail:send"})\n'
+        "def send_invoice(attempt):\n    return attempt.input\n"
+    )
+    admit = admit.replace('"idempotency_key": "invoice-17"', '"idempotency_key": "invoice-%s"').replace("17}", "%s}")
+    path = f"export PYTHONPATH={tmp_path}:{ROOT}"
+    shell(live, *given[1:], define, admit.replace("%s", "18"), path, f"{commands(remote)[0]} --drain")
+    assert [w.state for w in authority.list_for("acme", "billing")] == ["SUCCEEDED", "SUCCEEDED"]
+    shell(live, *given[1:], define, admit.replace("%s", "19"))
+    program = (
+        "import os, billing.handlers\nurl, token = os.environ['URL'], os.environ['TOKEN']\n"
+        + python.replace("concurrency=4)", "concurrency=4, drain=True)")
+        + "\nprint(next(authority.list_for('acme', 'billing')).state)\n"
+    )
+    assert language == "python"
+    (tmp_path / "program.py").write_text(program)
+    assert shell(live, *given[1:], path, f"python {tmp_path / 'program.py'}").endswith("SUCCEEDED\n")
