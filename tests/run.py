@@ -8,6 +8,7 @@ a failure too.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import os
 import shutil
@@ -15,8 +16,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -87,14 +91,37 @@ class Run:
         self.options = options
         self.tally = Tally()
         self.lines: list[str] = []
+        self._is_alone = True
+        self._printing = threading.Lock()
 
     def step(self, title: str, command: list[str], **environment: str) -> int:
-        """Run a command, its output shown as it comes, and return its exit code."""
+        """Run a command and return its exit code. Its output is shown as it comes, or at its end if others run too."""
         print(f"\n=== {title}", flush=True)
         started = time.monotonic()
-        code = subprocess.run(command, cwd=ROOT, env=os.environ | environment).returncode
-        print(f"--- {title}: {'ok' if code == 0 else f'FAILED (exit {code})'}, {_since(started)}", flush=True)
+        environment = os.environ | environment
+        if self._is_alone:
+            code = subprocess.run(command, cwd=ROOT, env=environment).returncode
+            self._end(title, code, started)
+            return code
+        with tempfile.TemporaryFile() as output:
+            code = subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output).returncode
+            output.seek(0)
+            with self._printing:
+                print(f"\n=== {title}, as it went", flush=True)
+                sys.stdout.buffer.write(output.read())
+                self._end(title, code, started)
         return code
+
+    def _end(self, title: str, code: int, started: float) -> None:
+        print(f"--- {title}: {'ok' if code == 0 else f'FAILED (exit {code})'}, {_since(started)}", flush=True)
+
+    def side_by_side(self, parts: list[Callable[[], None]]) -> None:
+        """Run the parts, several at once: a suite waits for its database half of the time."""
+        self._is_alone = len(parts) < 2 or self.options.at_once < 2
+        with ThreadPoolExecutor(self.options.at_once) as threads:
+            for ended in [threads.submit(part) for part in parts]:
+                ended.result()
+        self._is_alone = True
 
     def check(self, title: str, command: list[str], **environment: str) -> None:
         """Run a command that counts as one test."""
@@ -147,6 +174,9 @@ class Run:
             self.lines.append(f"{database.title}: {'FAILED, ' if SERVICES_ARE_REQUIRED else ''}not run. {reason}")
             return
         started = time.monotonic()
+        if database.name == "sqlite":
+            for path in ROOT.glob(f"test_db{SUFFIX}.sqlite3*"):
+                path.unlink()
         environment = {"DATABASE_URL": database.url, "TEST_DB_SUFFIX": SUFFIX}
         self.check(
             f"System checks on {database.title}",
@@ -168,8 +198,6 @@ class Run:
 
     def tests(self, title: str, arguments: list[str], environment: dict[str, str]) -> Tally:
         """Run pytest and return what it counted. A run that ends badly has at least one failure."""
-        for path in ROOT.glob(f"test_db{SUFFIX}.sqlite3*"):
-            path.unlink()
         report = REPORTS / f"{title.replace(' ', '-').lower()}.xml"
         runner = [PYTHON, "-m"] + ([] if self.options.no_coverage else ["coverage", "run", "-m"])
         environment = environment | {"COVERAGE_FILE": str(REPORTS / "coverage")}
@@ -251,6 +279,12 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--checks-only", action="store_true", help="run no tests")
     parser.add_argument("--no-coverage", action="store_true", help="do not measure coverage")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=min(3, os.cpu_count() or 1),
+        help="how many suites run side by side (%(default)s)",
+    )
     parser.add_argument("--long", action="store_true", help="run the tests that take minutes as well")
     parser.add_argument("--no-mutation", action="store_true", help="with --long: leave the mutants out")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --; the acceptance tests are left out")
@@ -272,11 +306,15 @@ def main() -> int:
             run.check(title, command)
         run.package()
     if not run.options.checks_only:
+        # The longest first.
+        parts: list[Callable[[], None]] = [
+            functools.partial(run.suite, database)
+            for database in reversed(DATABASES)
+            if database.name in run.options.databases
+        ]
         if not run.options.pytest:
-            run.rules()
-        for database in DATABASES:
-            if database.name in run.options.databases:
-                run.suite(database)
+            parts.append(run.rules)
+        run.side_by_side(parts)
         run.coverage()
         if run.options.long and not run.options.pytest:
             run.mutation()
