@@ -22,5 +22,7 @@ keepalive = 75
 # A call that waits for work takes up to 30 s; it is let end.
 graceful_timeout = int(os.environ.get("WEB_GRACE_S", "35"))
 timeout = 60
+# A list may be asked for by several long names, each letter of which takes up to twelve bytes. The most there is.
+limit_request_line = 8190
 # Each process has its own database connections and threads: none may be inherited.
 preload_app = False

@@ -31,7 +31,7 @@ VOICES = {
     ],
     "Operator": ["cancel", "rearm", "time_out", "explain"],
     "Clock": ["run_pass", "enforce_deadlines", "recover_expired", "dead_letter_unsatisfiable"],
-    "Everybody": ["get", "list_for", "verify"],
+    "Everybody": ["get", "list_for", "read_clock", "verify"],
 }
 
 CODES = {

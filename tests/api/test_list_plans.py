@@ -81,7 +81,14 @@ CALLERS = {
     "a requester": lambda: Caller("rita", place("requester")),
 }
 # The indexes by state and by end are the whole table's: where an application has few such rows, a page reads others'.
-OF_THE_WHOLE = ("ordering=priority", "ordering=-priority", "ordering=finished_at", "ordering=-finished_at", "state=", "finished_after")
+OF_THE_WHOLE = (
+    "ordering=priority",
+    "ordering=-priority",
+    "ordering=finished_at",
+    "ordering=-finished_at",
+    "state=",
+    "finished_after",
+)
 CHEAP = [
     "",
     "tenant_id=acme&application_id=invoices",

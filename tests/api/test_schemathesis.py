@@ -69,7 +69,7 @@ def _ask(api: str, token: str, report: Path) -> subprocess.CompletedProcess[str]
             "-m",
             "schemathesis.cli",
             "--config-file",
-            "tests/api/schemathesis.toml",
+            str(ROOT / "tests" / "api" / "schemathesis.toml"),
             "run",
             f"{api}schema/",
             "--url",
@@ -78,7 +78,8 @@ def _ask(api: str, token: str, report: Path) -> subprocess.CompletedProcess[str]
             str(report),
             "--no-color",
         ],
-        cwd=ROOT,
+        # It remembers what it found beside where it runs: each run is to begin anew.
+        cwd=report.parent,
         env={
             **os.environ,
             "WORKLOADS_TOKEN": token,

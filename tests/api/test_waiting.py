@@ -267,6 +267,30 @@ def test_access_that_ends_while_waiting_ends_the_wait(worker):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [
+        lambda user: user.auth_token_set.all().delete(),
+        lambda user: type(user).objects.filter(pk=user.pk).update(is_active=False),
+        lambda user: user.delete(),
+    ],
+    ids=["token revoked", "user deactivated", "user deleted"],
+)
+def test_one_who_is_nobody_any_longer_gets_nothing(worker, ending):
+    async def run() -> None:
+        async with application() as app:
+            call = Call(app, PATH, wait_for(), worker.headers)
+            await until(lambda: waiters() == 1)
+            await on_database(lambda: ending(worker.user))
+            workload_id = await on_database(admit)
+            answer = await call.answer()
+            assert (answer.status, answer.body["code"]) == (401, "UNAUTHENTICATED")
+            state = await on_database(lambda: Workload.objects.get(workload_id=workload_id).state)
+            assert state == "READY"
+
+    asyncio.run(run())
+
+
 def test_one_who_waits_behind_others_still_looks_at_its_own_access(worker, monkeypatch):
     monkeypatch.setattr(waiting, "LOOK_ONESELF_S", 0.2)
     other = Caller("wilma", place("worker"))

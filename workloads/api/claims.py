@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -28,6 +29,8 @@ from workloads.lifecycle import arguments
 from workloads.models import Workload
 
 LONGEST_WAIT_MS: Final = 30_000
+MOST_CLAIMS: Final = 1_000
+"""So many claims stand in one answer, however many were asked for."""
 
 
 class Claims(Endpoint):
@@ -39,7 +42,7 @@ class Claims(Endpoint):
     def post(self, request: Request) -> Response:
         given = ClaimsBody.read(request.data)
         wait_ms = min(arguments.integer(given.pop("wait_ms", 0), "wait_ms", 0, None), LONGEST_WAIT_MS)
-        asking = Asking(user=request.user, given=_checked(given))
+        asking = Asking(user=request.user, auth=request.auth, given=_checked(given))
         return waiting.answer(request, asking.ask, seconds=wait_ms / 1000)
 
 
@@ -48,7 +51,8 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     arguments.identifier(given["worker_id"], "worker_id")
     given["capabilities"] = arguments.identifiers(given["capabilities"], "capabilities")
     arguments.integer(given["lease_ms"], "lease_ms", 1, conf.limits().max_lease_ms)
-    arguments.limit(given.get("limit", 1))
+    if "limit" in given:
+        given["limit"] = min(arguments.limit(given["limit"]), MOST_CLAIMS)
     arguments.definitions(given.get("definitions"))
     for name in ("tenant_id", "application_id", "request_id"):
         if given.get(name) is not None:
@@ -56,15 +60,20 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asking:
     """One call of `claims/`, which may be put to the authority again and again while its caller waits."""
 
     user: Any
+    auth: Any
     given: dict[str, Any]
+    has_asked: bool = False
 
     def ask(self) -> waiting.Found | None:
         """Return the claims; None where the names lie outside the caller's access, so that waiting is of no use."""
+        if self.has_asked:
+            self._check_again()
+        self.has_asked = True
         place = Caller.of(self.user).claim_place(self.given.get("tenant_id"), self.given.get("application_id"))
         if place is None:
             return None
@@ -85,6 +94,14 @@ class Asking:
             None if definitions is None else frozenset(definitions),
         )
         return waiting.Found(_said(list(mine)), sought)
+
+    def _check_again(self) -> None:
+        """Refuse a caller whose token was revoked, or who is a user no longer, while it waited."""
+        for said in (self.user, self.auth):
+            if hasattr(said, "_meta"):
+                row = said._meta.model._base_manager.filter(pk=said.pk).first()
+                if row is None or not getattr(row, "is_active", True):
+                    raise NotAuthenticated
 
 
 def _said(claims: Sequence[Claim]) -> list[dict[str, Any]]:

@@ -115,21 +115,15 @@ class Run:
     def __init__(self) -> None:
         self.items: list[tuple[int, Prepared]] = []
         self.ids: set[str] = set()
-        self.wanted: set[str] = set()
 
     def touches(self, item: Prepared) -> bool:
-        """Tell whether an item is the same work as one of the run, or depends on it, or the other way about."""
-        return (
-            item.workload_id in self.ids
-            or item.workload_id in self.wanted
-            or any(d.workload_id in self.ids for d in item.request.dependencies)
-        )
+        """Tell whether an item is the same work as one of the run, or depends on it."""
+        return item.workload_id in self.ids or any(d.workload_id in self.ids for d in item.request.dependencies)
 
     def add(self, index: int, item: Prepared) -> None:
         """Take one more item in."""
         self.items.append((index, item))
         self.ids.add(item.workload_id)
-        self.wanted.update(d.workload_id for d in item.request.dependencies)
 
 
 def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int, Admission | WorkloadError]:
@@ -156,9 +150,14 @@ def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int
                 index, _ = left.pop(tombstone.workload_id)
                 outcomes[index] = _retired(tombstone)
         ancestries: dict[str, Ancestry] = {}
+        beside: dict[tuple[str, str], dict[str, list[str]]] = {}
         for workload_id, (index, item) in list(left.items()):
+            asked = item.request
+            # A cycle may lead through several of them, by way of what is stored.
+            others = beside.setdefault((asked.tenant_id, asked.application_id), {})
             try:
-                ancestries[workload_id] = judge(tx, item.request, workload_id)
+                ancestries[workload_id] = judge(tx, asked, workload_id, others)
+                others[workload_id] = [d.workload_id for d in asked.dependencies]
             except WorkloadError as refusal:
                 outcomes[index] = refusal
                 del left[workload_id]

@@ -64,8 +64,12 @@ def _find(tx: Transaction, request: AdmissionRequest, ids: Collection[str]) -> d
     return found
 
 
-def judge(tx: Transaction, request: AdmissionRequest, workload_id: str) -> Ancestry:
+def judge(
+    tx: Transaction, request: AdmissionRequest, workload_id: str, beside: Mapping[str, Collection[str]]
+) -> Ancestry:
     """Find how the dependencies of a new workload stand; refuse those that would close a cycle.
+
+    `beside` says what work of its application depends on that is to be stored together with it.
 
     Only an admission that reaches an id not yet committed can race with another that closes a cycle: it alone takes a
     lock, one for each application, and looks again once it has it.
@@ -78,7 +82,7 @@ def judge(tx: Transaction, request: AdmissionRequest, workload_id: str) -> Ances
         found = _find(tx, request, [d.workload_id for d in dependencies])
         closed = all(d.workload_id in found and found[d.workload_id].ancestry_is_closed for d in dependencies)
         if not closed:
-            cycle, reached = find_cycle(workload_id, dependencies, _dependencies_of(tx, request))
+            cycle, reached = find_cycle(workload_id, dependencies, _dependencies_of(tx, request, beside))
             if cycle is not None:
                 raise cyclic(cycle)
             if not is_locked and _some_do_not_exist(tx, reached):
@@ -99,7 +103,8 @@ def judge(tx: Transaction, request: AdmissionRequest, workload_id: str) -> Ances
 class _dependencies_of:
     """Answer, for ids, what those of the request's application depend on whose ancestry is open."""
 
-    def __init__(self, tx: Transaction, request: AdmissionRequest) -> None:
+    def __init__(self, tx: Transaction, request: AdmissionRequest, beside: Mapping[str, Collection[str]]) -> None:
+        self.beside = beside
         self.rows = DependencyRow.objects.using(tx.alias).filter(
             dependent__tenant_id=request.tenant_id,
             dependent__application_id=request.application_id,
@@ -107,7 +112,7 @@ class _dependencies_of:
         )
 
     def __call__(self, ids: Collection[str]) -> dict[str, list[str]]:
-        answer: dict[str, list[str]] = {}
+        answer = {workload_id: list(self.beside[workload_id]) for workload_id in ids if workload_id in self.beside}
         for part in parts(sorted(ids), ROWS_A_STATEMENT):
             rows = self.rows.filter(dependent__workload_id__in=part).order_by("dependent__workload_id", "depends_on")
             for source, target in rows.values_list("dependent__workload_id", "depends_on"):

@@ -31,7 +31,7 @@ def main(given: list[str] | None = None) -> int:
     if options["worker_id"] is None:
         parser.error("--worker-id is needed: it begins as the token's user must have it")
     try:
-        token = _token(options["token_file"])
+        token = _read_token(options["token_file"])
         sys.path.insert(0, str(Path.cwd()))
         for module in options["handlers"]:
             importlib.import_module(module)
@@ -45,7 +45,7 @@ def main(given: list[str] | None = None) -> int:
     return int(summary.is_clogged)
 
 
-def _token(file: str | None) -> str:
+def _read_token(file: str | None) -> str:
     token = Path(file).read_text().strip() if file else os.environ.get(TOKEN, "")
     if not token:
         raise ValueError(f"no token is given: set {TOKEN}, or name a file")

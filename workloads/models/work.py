@@ -80,10 +80,12 @@ class Admitted(ReadOnly):
             models.Index(fields=["tenant_id", "application_id", "created_at", "id"], name="workloads_newest"),
             models.Index(fields=["tenant_id", "created_at", "id"], name="workloads_newest_of_tenant"),
             models.Index(
-                fields=["tenant_id", "application_id", "requested_by", "created_at", "id"], name="workloads_newest_of_user"
+                fields=["tenant_id", "application_id", "requested_by", "created_at", "id"],
+                name="workloads_newest_of_user",
             ),
             models.Index(
-                fields=["tenant_id", "application_id", "definition_id", "created_at", "id"], name="workloads_newest_of_kind"
+                fields=["tenant_id", "application_id", "definition_id", "created_at", "id"],
+                name="workloads_newest_of_kind",
             ),
             models.Index(fields=["idempotency_key"], name="workloads_key"),
         ]
@@ -151,7 +153,9 @@ class Workload(Admitted):
             models.Index(fields=["state", "admitted"], name="workloads_state"),
             models.Index(fields=["priority", "admitted"], name="workloads_priority"),
             models.Index(
-                fields=["next_attempt_at", "admitted"], name="workloads_next", condition=Q(next_attempt_at__isnull=False)
+                fields=["next_attempt_at", "admitted"],
+                name="workloads_next",
+                condition=Q(next_attempt_at__isnull=False),
             ),
             models.Index(
                 fields=["finished_at", "admitted"], name="workloads_finished", condition=Q(finished_at__isnull=False)
