@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
+from django.db import connection
 
 from tests.api.tools import APPLICATION, TENANT, Caller, place
 from tests.client.lossy import lossy
@@ -24,7 +25,8 @@ from workloads.models import Attempt, Event, Workload
 from workloads.worker import WorkloadFailure
 from workloads.worker.registry import Registry
 
-MANY = 2_000
+# All of them where it is quick, and where sites run it: the line is the same in front of every database.
+MANY = 2_000 if connection.vendor == "postgresql" else 300
 
 
 @pytest.fixture
@@ -210,7 +212,7 @@ def test_it_runs_without_django(live, token, tmp_path):
     assert authority.get(i).result.output == 42
 
 
-def test_two_thousand_through_a_lossy_line(live, token, caplog):
+def test_two_thousand_go_through_a_lossy_line(live, token, caplog):
     ids = admit("far.echo", MANY, input={"n": 1})
     done = Counter()
     lock = threading.Lock()
