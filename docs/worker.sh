@@ -18,18 +18,28 @@ trap 'rm -f "$answer" "$answer".*' EXIT
 # json EXPRESSION: print a part of the JSON on standard input; `it` is the whole.
 json() { python3 -c 'import json, sys; it = json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 
+# rest SECONDS: so long, and up to a second more, by chance: others were told the same.
+rest() { sleep "$1.$(printf %03d $((RANDOM % 1000)))"; }
+
+# later FILE: print after how many seconds the server wants to be asked again, if that answer has said so.
+later() { sed -n 's/^retry-after: *\([0-9]\{1,4\}\).*/\1/Ip' "$1.headers" | tail -n 1; }
+
 # say PATH BODY [FILE]: post it until there is an answer; leave that in FILE, and print its status.
-# 429, 502, 503, 504 and no answer at all are worth repeating. Every other status is the last word.
+# 408, 425, 429, 502, 503, 504 and no answer at all are worth repeating. Every other status is the last word.
+# Neither the token nor a body stands among curl's arguments, which everybody on this machine may read.
 say() {
-    local path=$1 body=$2 file=${3:-$answer} status pause=1
+    local path=$1 body=$2 file=${3:-$answer} status asked pause=1
     while :; do
+        : >"$file.headers"
         status=$(curl --silent --show-error --max-time $((WAIT_MS / 1000 + 30)) --output "$file" \
-            --write-out '%{http_code}' --header "Authorization: Bearer $TOKEN" \
-            --header 'Content-Type: application/json' --data "$body" "$URL/$path") || status=000
+            --dump-header "$file.headers" --write-out '%{http_code}' \
+            --config <(printf 'header = "Authorization: Bearer %s"\n' "$TOKEN") \
+            --header 'Content-Type: application/json' --data-binary @- "$URL/$path" <<<"$body") || status=000
         case $status in
-        000 | 429 | 502 | 503 | 504)
-            sleep "$pause"
-            pause=$((pause < 10 ? pause * 2 : 10))
+        000 | 408 | 425 | 429 | 502 | 503 | 504)
+            asked=$(later "$file")
+            rest $((${asked:-0} > pause ? asked : pause))
+            pause=$((pause < 5 ? pause * 2 : 10))
             ;;
         *)
             echo "$status"
@@ -39,9 +49,10 @@ say() {
     done
 }
 
-# beat PATH FENCE: keep the lease, three times in its length, until it is refused: then nothing here may go on.
+# beat PATH FENCE: keep the lease, three times in its length, until it is refused. What is run here causes no effects:
+# other work would have to be stopped then, and at the end of its own lease.
 beat() {
-    while sleep $((LEASE_MS / 3000)).$((LEASE_MS / 3 % 1000)); do
+    while sleep $((LEASE_MS / 3000)).$(printf %03d $((LEASE_MS / 3 % 1000))); do
         [ "$(say "$1/heartbeat/" "{$2, \"extend_ms\": $LEASE_MS}" "$answer.beat")" = 200 ] || return 0
     done
 }
@@ -74,6 +85,8 @@ while :; do
     fi
     if [ "$(json 'len(it["claims"])' <"$answer")" = 0 ]; then
         [ -z "$DRAIN" ] || exit 0
+        asked=$(later "$answer")
+        rest "${asked:-0}"
         continue
     fi
     fence=$(json '", ".join(json.dumps(k) + ": " + json.dumps(it["claims"][0][k])

@@ -171,3 +171,31 @@ def test_the_lease_that_is_left_is_by_the_authoritys_clock_and_never_negative() 
     (given,) = ask(limit=1, now=at(1_000), lease_ms=1_000)
     assert authority.heartbeat(given.fence, extend_ms=1, now=at(1_300)).lease_left_ms == 700
     assert given.lease_left_ms == 1_000
+
+
+def test_a_request_without_now_goes_by_the_databases_clock() -> None:
+    before = authority.read_clock()
+    workload_id = admit("a", now=None)
+    admit("b", now=None)
+    given = claim(workload_id, request_id="one", now=None)
+    (other,) = ask("many", limit=1, now=None)
+    assert before <= given.claimed_at <= other.claimed_at <= authority.read_clock()
+    assert claim(workload_id, request_id="one", now=None).claim_id == given.claim_id
+
+
+def test_a_request_is_stored_as_what_it_is() -> None:
+    workload_id = admit("a")
+    admit("b")
+    claim(workload_id, request_id="one")
+    ask("many", limit=1)
+    stored = ClaimRequest.objects.order_by("id").values_list("worker_id", "request_id", "verb", "workload_id")
+    assert list(stored) == [("w", "one", "claim", workload_id), ("w", "many", "claim_next", "")]
+
+
+def test_a_claim_that_found_a_deadline_passed_may_be_repeated_as_a_new_one() -> None:
+    workload_id = admit(timeouts=Timeouts(queue_ms=1))
+    with refused("WORKLOAD_TIMED_OUT"):
+        claim(workload_id, request_id="one")
+    assert not ClaimRequest.objects.exists()
+    authority.rearm(workload_id, actor="op", reason="again", now=CLAIMED_AT)
+    assert claim(workload_id, request_id="one").attempt_number == 1

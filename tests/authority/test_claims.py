@@ -284,6 +284,29 @@ def test_claim_next_passes_over_work_that_has_used_up_its_budget() -> None:
         assert take(now=at(2_000)) == []
 
 
+def test_no_more_is_claimed_than_was_asked_for_when_some_was_passed_over() -> None:
+    used = use_up(priority=9)
+    ids = [admit(f"k{n}") for n in range(5)]
+    assert take(now=at(2_000), limit=2) == ids[:2]
+    # So with several lanes.
+    more = [admit(f"other {n}", definition_id="other", priority=5) for n in range(2)]
+    assert take(now=at(2_000), limit=3) == [*more, ids[2]]
+    assert authority.get(used).state == "READY"
+
+
+def test_a_revision_is_one_of_its_definition() -> None:
+    admit("other", definition_id="other", definition_revision="2")
+    mine = admit("mine", definition_revision="2")
+    assert take(definitions=["d@2"]) == [mine]
+
+
+def test_what_is_met_is_not_among_what_is_waited_for() -> None:
+    met, _ = bring("SUCCEEDED", "met")
+    child = admit("child", dependencies=[Dependency(workload_id=met), Dependency(workload_id="x")])
+    with refused("WORKLOAD_NOT_READY", {"state": "READY", "dependencies": ["x"]}):
+        claim(child)
+
+
 def test_lacking_capabilities_are_named_and_nothing_changes() -> None:
     workload_id = admit(capability_snapshot={"b", "a", "c"})
     with unchanged(workload_id):

@@ -31,6 +31,7 @@ from workloads.contract import (
     ResultRecord,
     Timeouts,
 )
+from workloads.errors import WorkloadError
 from workloads.models import Result, Tombstone
 
 pytestmark = pytest.mark.django_db
@@ -209,8 +210,7 @@ def test_output_and_artifacts_are_limited_each(field: str, limits: Any) -> None:
     fence = running()
     with unchanged(fence.workload_id), refused("WORKLOAD_TOO_LARGE") as caught:
         complete(fence, **{field: "x" * 9})
-    assert caught.value.details is not None
-    assert (caught.value.details["limit"], caught.value.details["size"]) == (10, 11)
+    assert caught.value.details == {"field": field, "limit": 10, "size": 11}
     complete(fence, output="x" * 8, artifacts="y" * 8)
 
 
@@ -252,3 +252,38 @@ def test_in_a_batch_a_result_id_goes_to_the_first_that_names_it() -> None:
     assert [getattr(answer, "code", "fine") for answer in answers] == ["fine", "WORKLOAD_RESULT_DUPLICATE", "fine"]
     assert authority.get(second.workload_id).result.output == 2
     assert state_of(first.workload_id) == "RUNNING"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "reports"])
+def test_what_is_no_list_of_reports_is_refused(wrong: Any) -> None:
+    with refused("WORKLOAD_INVALID", {"field": "reports"}):
+        authority.complete_many(wrong, now=ENDED_AT)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, ()])
+def test_what_is_no_report_refuses_its_item_alone(wrong: Any) -> None:
+    report = CompletionReport(fence=running(), result_id="r", output=1, schema_version=2**31 - 1)
+    refusal, given = authority.complete_many([wrong, report], now=ENDED_AT)
+    assert isinstance(refusal, WorkloadError)
+    assert (refusal.code, refusal.details) == ("WORKLOAD_INVALID", {"field": "reports"})
+    assert isinstance(given, ResultRecord)
+    assert given.schema_version == 2**31 - 1
+
+
+def test_one_workload_is_ended_once_in_a_batch_whatever_the_result_is_called() -> None:
+    fence = running()
+    first, second = authority.complete_many(
+        [CompletionReport(fence=fence, result_id=name, output=1) for name in "ab"], now=ENDED_AT
+    )
+    assert isinstance(first, ResultRecord)
+    assert isinstance(second, WorkloadError)
+    assert authority.get(fence.workload_id).result.result_id == "a"
+
+
+def test_a_repeat_beside_a_new_report_is_answered_and_the_new_one_recorded() -> None:
+    old, new = (CompletionReport(fence=running(key), result_id=key, output=1) for key in "ab")
+    first = authority.complete_many([old], now=ENDED_AT)
+    again, recorded = authority.complete_many([old, new], now=ENDED_AT)
+    assert [again] == first
+    assert isinstance(recorded, ResultRecord)
+    assert recorded.result_id == "b"

@@ -252,9 +252,14 @@ def test_pruned_work_counts_as_in_the_state_that_it_ended_in(state: str, require
     assert standing(child) == [expected]
 
 
-def test_a_tombstone_of_another_tenant_does_not_count() -> None:
+@pytest.mark.parametrize(("tenant_id", "application_id"), [("other", "app"), ("t", "other")])
+def test_a_tombstone_of_another_tenant_or_application_does_not_count(tenant_id: str, application_id: str) -> None:
     Tombstone.objects.create(
-        workload_id=id_of("parent"), tenant_id="other", application_id="app", state="SUCCEEDED", pruned_at=T0
+        workload_id=id_of("parent"),
+        tenant_id=tenant_id,
+        application_id=application_id,
+        state="SUCCEEDED",
+        pruned_at=T0,
     )
     assert standing(admit_child("child", dependencies=[on("parent")])) == ["missing"]
 

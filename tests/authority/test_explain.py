@@ -73,7 +73,7 @@ def test_a_used_up_budget() -> None:
     workload_id = admit(retry_policy=RetryPolicy(max_attempts=1))
     authority.release(claim(workload_id).fence, now=at(1_000))
     write_raw("workload", workload_id, uncounted_releases=0)
-    assert list(why(workload_id)) == ["attempt_budget_used"]
+    assert why(workload_id) == {"attempt_budget_used": {"count": 1}}
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,19 @@ def test_a_deadline_of_claimed_work() -> None:
     assert reasons["deadline_passed"] == {"deadline": "execution", "deadline_at": text(at(5_000))}
 
 
+def test_what_was_given_back_is_not_counted_among_the_attempts() -> None:
+    workload_id = admit(retry_policy=RetryPolicy(max_attempts=1))
+    authority.release(claim(workload_id).fence, now=at(1_000))
+    write_raw("workload", workload_id, attempt_count=3)
+    assert why(workload_id) == {"attempt_budget_used": {"count": 2}}
+
+
+def test_parked_work_that_says_not_since_when_is_so_since_its_last_change() -> None:
+    workload_id, _ = bring(S.TIMED_OUT)
+    write_raw("workload", workload_id, finished_at=None)
+    assert why(workload_id) == {"parked": {"since": text(at(4_000))}}
+
+
 # behind_others
 
 
@@ -141,6 +154,12 @@ def test_what_goes_first_is_counted() -> None:
     admit("younger")
     admit("lower", priority=-1, not_before=at(-9))
     assert why(workload_id) == {"behind_others": {"count": 3, "more": False}}
+
+
+def test_what_is_older_and_goes_later_is_not_counted() -> None:
+    admit("lower", priority=-1)
+    admit("due later", not_before=at(1))
+    assert why(admit("mine")) == {}
 
 
 def test_only_claimable_work_of_the_same_application_within_the_capabilities_counts() -> None:
@@ -196,6 +215,20 @@ def test_or_that_the_last_ran_too_long_ago() -> None:
     for workload_id in ids:
         assert "pass_not_running" not in why(workload_id, now=at(60_000))
         assert why(workload_id, now=at(86_400_000))["pass_not_running"]["since"] == text(at(1_000))
+
+
+def test_a_pass_is_late_after_five_minutes() -> None:
+    workload_id = needing_a_pass()[0]
+    PassRun.objects.create(id=1, ran_at=at(1_000))
+    assert "pass_not_running" not in why(workload_id, now=at(300_999))
+    assert "pass_not_running" in why(workload_id, now=at(301_000))
+
+
+def test_a_lease_that_is_over_waits_for_a_pass() -> None:
+    workload_id = admit()
+    claim(workload_id, lease_ms=10)
+    assert list(why(workload_id, now=at(1_009))) == ["claimed"]
+    assert list(why(workload_id, now=at(1_010))) == ["claimed", "pass_not_running"]
 
 
 def test_a_pass_notes_that_it_ran() -> None:

@@ -45,15 +45,15 @@ def test_it_holds_from_its_issue_until_just_before_its_end(now: dt.datetime) -> 
     assert authority.admit(request(grant=issue()), now=now).created
 
 
-def not_valid(grant: Any, *, now: Any = T0, **changes: Any) -> None:
-    with refused("WORKLOAD_GRANT_INVALID"):
+def not_valid(grant: Any, reason: str, *, now: Any = T0, **changes: Any) -> None:
+    with refused("WORKLOAD_GRANT_INVALID", {"reason": reason}):
         authority.admit(request(grant=grant, **changes), now=now)
     assert not Workload.objects.exists()
 
 
 @pytest.mark.parametrize("now", [T0 - dt.timedelta(microseconds=1), at(1_000), at(5_000)])
 def test_it_does_not_hold_before_or_after(now: dt.datetime) -> None:
-    not_valid(issue(), now=now)
+    not_valid(issue(), "time", now=now)
 
 
 @pytest.mark.parametrize(
@@ -65,25 +65,25 @@ def test_it_does_not_hold_before_or_after(now: dt.datetime) -> None:
     ],
 )
 def test_it_names_this_requester_tenant_and_application(change: dict[str, Any]) -> None:
-    not_valid(issue(**change))
+    not_valid(issue(**change), "scope")
 
 
 @pytest.mark.parametrize("capabilities", [{"c"}, {"a", "b", "c"}, {"A"}])
 def test_it_must_cover_every_capability(capabilities: Any) -> None:
-    not_valid(issue(), capability_snapshot=capabilities)
+    not_valid(issue(), "capabilities", capability_snapshot=capabilities)
 
 
 @pytest.mark.parametrize(
     "spoil", [lambda g: "", lambda g: g[:-1], lambda g: "x" + g, lambda g: "nonsense", lambda g: "a\0\udc00"]
 )
 def test_what_does_not_verify_is_refused(spoil: Any) -> None:
-    not_valid(spoil(issue()))
+    not_valid(spoil(issue()), "signature")
 
 
 @pytest.mark.parametrize("statement", [[], 5, None, {"subject": "user"}, {"capabilities": 3}])
 def test_what_is_signed_by_another_part_of_the_site_is_no_grant(statement: Any) -> None:
-    not_valid(signing.dumps(statement))
-    not_valid(signing.dumps(statement, salt="workloads.grant"))
+    not_valid(signing.dumps(statement), "signature")
+    not_valid(signing.dumps(statement, salt="workloads.grant"), "signature")
 
 
 def test_keys_rotate_with_the_sites_fallbacks(settings: Any) -> None:

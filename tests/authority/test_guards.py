@@ -37,6 +37,50 @@ from workloads.models import Workload
 ROOT = Path(workloads.__file__).parent
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "2041-05-06 07:08:09.123456",
+        dt.datetime(2041, 5, 6, 7, 8, 9, 123456),
+        dt.datetime(2041, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC),
+        dt.datetime(2041, 5, 6, 12, 38, 9, 123456, tzinfo=dt.timezone(dt.timedelta(hours=5, minutes=30))),
+    ],
+)
+def test_what_a_database_says_is_an_instant_in_utc(told: Any) -> None:
+    assert clock.from_db(told) == at(0)
+    assert clock.from_db(told).tzinfo is dt.UTC
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("x", True),
+        ("x" * 64, True),
+        ("", False),
+        ("x" * 65, False),
+        ("a\0b", False),
+        ("é", False),
+        (None, False),
+        (b"x", False),
+    ],
+)
+def test_what_can_name_a_workload_at_all(value: Any, expected: bool) -> None:
+    assert records.is_findable(value) is expected
+
+
+def test_made_ids_are_128_random_bits() -> None:
+    made = {records.make_id() for _ in range(100)}
+    assert len(made) == 100
+    assert {len(made_id) for made_id in made} == {32}
+
+
+@pytest.mark.django_db
+def test_the_clock_that_is_read_is_the_one_that_is_gone_by() -> None:
+    before = authority.read_clock()
+    workload_id = admit(now=None)
+    assert before <= authority.get(workload_id).created_at <= authority.read_clock()
+
+
 WAITING: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "claim": (S.READY, lambda workload_id, fence: claim(workload_id, now=None)),
     "start": (S.CLAIMED, lambda workload_id, fence: authority.start(fence)),

@@ -27,7 +27,8 @@ from tests.authority.builders import (
 )
 from tests.support import T0, at
 from workloads import authority
-from workloads.contract import RetryPolicy, Timeouts
+from workloads.contract import Claim, RetryPolicy, Timeouts
+from workloads.errors import WorkloadError
 
 pytestmark = pytest.mark.django_db
 
@@ -118,6 +119,20 @@ def test_a_batch_of_heartbeats_keeps_many_leases() -> None:
     assert [authority.get(f.workload_id).expires_at for f in fences] == [at(905_000 + n) for n in range(5)]
 
 
+@pytest.mark.parametrize("wrong", [None, 5, "items"])
+def test_what_is_no_list_of_heartbeats_is_refused(wrong: Any) -> None:
+    with refused("WORKLOAD_INVALID", {"field": "items"}):
+        authority.heartbeat_many(wrong, now=at(5_000))
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "it", (1,), (1, 2, 3)])
+def test_what_is_no_pair_refuses_its_item_alone(wrong: Any) -> None:
+    refusal, kept = authority.heartbeat_many([wrong, [running(), 5]], now=at(5_000))  # type: ignore[list-item]
+    assert isinstance(refusal, WorkloadError)
+    assert (refusal.code, refusal.details) == ("WORKLOAD_INVALID", {"field": "items"})
+    assert isinstance(kept, Claim)
+
+
 # context
 
 
@@ -197,6 +212,19 @@ def test_release_gives_the_work_back_and_it_is_due_at_once(state: str) -> None:
     (attempt,) = attempts(workload_id)
     assert (attempt.status, attempt.ended_at, attempt.error) == ("RELEASED", at(5_000), None)
     assert take(now=at(5_000)) == [workload_id]
+
+
+def test_a_release_need_not_say_why() -> None:
+    workload_id, fence = bring(S.RUNNING)
+    authority.release(fence, now=at(5_000))
+    assert events(workload_id)[-1].evidence == {"decision": "released"}
+
+
+def test_an_open_attempt_was_ended_by_nobody() -> None:
+    workload_id, fence = bring(S.CLAIMED)
+    assert attempts(workload_id)[0].ended_by == ""
+    authority.release(fence, now=at(5_000))
+    assert attempts(workload_id)[0].ended_by == "worker"
 
 
 def test_work_whose_cancellation_was_requested_is_not_given_back() -> None:

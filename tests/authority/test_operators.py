@@ -104,6 +104,8 @@ def test_each_verb_in_each_state(name: str, state: str) -> None:
         ("expected_version", "1"),
         ("expected_version", True),
         ("expected_version", 1.0),
+        ("expected_version", 2**63),
+        ("expected_version", -(2**63) - 1),
         ("now", T0.replace(tzinfo=None)),
     ],
 )
@@ -151,7 +153,7 @@ def test_then_the_version_before_the_state(name: str, state: str) -> None:
     workload_id, _ = bring(state)
     version = authority.get(workload_id).version
     with unchanged(workload_id):
-        for other in (version - 1, version + 1, -1, 2**62):
+        for other in (version - 1, version + 1, -1, -(2**63), 2**63 - 1):
             with refused("WORKLOAD_CONFLICT", {"version": version}):
                 CALLS[name](workload_id, expected_version=other)
 
@@ -377,9 +379,12 @@ def test_list_for_gives_an_applications_work_newest_first() -> None:
     assert list(authority.list_for("nobody", "app")) == []
 
 
-@pytest.mark.parametrize(("tenant_id", "application_id"), [("", "app"), ("t", None), (" t", "app")])
-def test_list_for_takes_identifiers(tenant_id: Any, application_id: Any) -> None:
-    with refused("WORKLOAD_INVALID"):
+@pytest.mark.parametrize(
+    ("tenant_id", "application_id", "field"),
+    [("", "app", "tenant_id"), ("t", None, "application_id"), (" t", "app", "tenant_id")],
+)
+def test_list_for_takes_identifiers(tenant_id: Any, application_id: Any, field: str) -> None:
+    with refused("WORKLOAD_INVALID", {"field": field}):
         authority.list_for(tenant_id, application_id)
 
 

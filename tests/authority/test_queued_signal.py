@@ -14,6 +14,7 @@ from tests.authority.builders import request
 from workloads import authority, wakeups
 from workloads.contract import Backoff, Dependency, RetryPolicy
 from workloads.errors import WorkloadError
+from workloads.models import Workload
 from workloads.signals import work_queued
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,6 +71,20 @@ def test_work_that_is_due_is_spoken_of_after_the_commit(said):
     assert said == ["after"]
     authority.admit_many([request(str(number)) for number in range(20)])
     assert said == ["after"] * 2
+
+
+def test_it_says_of_what_and_in_which_database():
+    heard: list[tuple[Any, str]] = []
+
+    def hear(*, sender: Any, using: str, **kwargs: Any) -> None:
+        heard.append((sender, using))
+
+    work_queued.connect(hear)
+    try:
+        authority.admit(request("a"))
+    finally:
+        work_queued.disconnect(hear)
+    assert heard == [(Workload, "default")]
 
 
 def test_nothing_is_said_of_what_nobody_can_claim(said):

@@ -197,3 +197,16 @@ def test_a_lost_answer_admits_nothing_twice(remote, live):
     assert len({a.workload.workload_id for a in admitted}) == 60
     assert authority.list_for(TENANT, APPLICATION).count() == 60
     assert len(line.met) > 8, line.met
+
+
+def test_a_batch_over_the_sites_limit_arrives_whole(remote):
+    """The server refuses such a body before it has read it, and by its own setting, which nobody tells the client."""
+    requester, worker = remote("rita", "requester"), remote("wanda", "worker")
+    text = "x" * 250_000
+    admitted = requester.admit_many([asked(f"k-{n}", input=text) for n in range(40)])
+    assert [a.created for a in admitted] == [True] * 40
+    claims = []
+    while len(claims) < 40:
+        claims += worker.claim_next(worker_id="wanda-1", capabilities=[], lease_ms=60_000, limit=10, start=True)
+    reports = [CompletionReport(fence=c.fence, result_id=c.attempt_id, output=text) for c in claims]
+    assert [done.output for done in worker.complete_many(reports)] == [text] * 40

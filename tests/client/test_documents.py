@@ -8,6 +8,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 from tests.api.tools import APPLICATION, TENANT, Caller, place
 from tests.races.processes import ROOT, database_url
@@ -52,6 +57,56 @@ def test_the_worker_in_shell_runs_and_reports(live, tmp_path):
     assert done.result.output == {"sha256": hashlib.sha256(b"some bytes\n").hexdigest()}
     assert failed.state == "DEAD_LETTER" and failed.attempts.get().failure_kind == "unreadable"
     assert "No such file" in failed.last_failure
+
+
+class _Asked(BaseHTTPRequestHandler):
+    """Says when to come back, then that it is no worker's."""
+
+    def do_POST(self):
+        self.server.asked_at.append(time.monotonic())
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        seen = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has ended meanwhile
+                seen.append(path.read_bytes())
+        self.server.told += [line for line in seen if b"t0ken-of-shell" in line or asked["request_id"].encode() in line]
+        self.server.authorized.add(self.headers["Authorization"])
+        status, body = self.server.answers.pop(0)
+        self.send_response(status)
+        self.send_header("Retry-After", "2")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+def test_the_worker_in_shell_comes_back_when_it_is_asked_to_and_shows_its_token_to_nobody():
+    with HTTPServer(("127.0.0.1", 0), _Asked) as server:
+        server.asked_at, server.told, server.authorized = [], [], set()
+        server.answers = [(503, b"{}"), (200, b'{"claims": []}'), (403, b'{"code": "FORBIDDEN"}')]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        ran = subprocess.run(
+            ["bash", str(ROOT / "docs" / "worker.sh")],
+            env={
+                **os.environ,
+                "NO_PROXY": "127.0.0.1",
+                "URL": f"http://127.0.0.1:{server.server_port}",
+                "TOKEN": "t0ken-of-shell",
+                "WAIT_MS": "0",
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        server.shutdown()
+        thread.join()
+    assert ran.returncode == 1 and "FORBIDDEN" in ran.stderr
+    first, second, third = server.asked_at
+    assert second - first >= 2 and third - second >= 2
+    assert (server.authorized, server.told) == ({"Bearer t0ken-of-shell"}, [])
 
 
 def section(title: str) -> list[tuple[str, str]]:

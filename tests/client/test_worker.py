@@ -175,6 +175,29 @@ def test_a_body_stops_when_the_line_is_cut_for_longer_than_its_lease(live, token
     assert Attempt.objects.filter(record__workload_id=i).first().status == "WORKER_LOST"
 
 
+def test_an_output_over_the_sites_limit_is_a_failure_and_not_sent(live, token):
+    (i,) = admit("far.long")
+    one = worker(live.url, token, registry(long=lambda attempt: "x" * 50), drain=True, max_output_bytes=51)
+    assert one.run().endings == {"failed": 1}
+    assert authority.get(i).last_failure.startswith("output_too_large")
+
+
+def test_one_that_waits_for_work_can_be_stopped(live, token):
+    """The server holds its answer back: it is waited for, and nothing else is asked."""
+    one = worker(live.url, token, registry(echo=lambda attempt: None), wait_ms=1_500, lease_ms=60_000)
+    before = threading.active_count()
+    thread = threading.Thread(target=one.run)
+    thread.start()
+    eventually(lambda: threading.active_count() >= before + 3)
+    began = time.monotonic()
+    one.stop()
+    thread.join(15)
+    assert not thread.is_alive() and time.monotonic() - began < 10
+    assert [
+        t.name for t in threading.enumerate() if t.name.startswith(("workloads-slot", "workloads-heartbeats"))
+    ] == []
+
+
 def test_it_runs_without_django(live, token, tmp_path):
     (i,) = admit("plain.double", input=21)
     program = tmp_path / "program.py"

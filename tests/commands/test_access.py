@@ -81,7 +81,10 @@ def test_a_user_is_made_on_demand_without_a_password():
 def test_what_gives_nothing_or_names_nothing_is_refused(user, wrong):
     with pytest.raises(CommandError):
         access("wanda", *wrong)
+    with pytest.raises(CommandError):
+        access("walter", "--create-user", *wrong)
     assert not Access.objects.exists()
+    assert not get_user_model().objects.filter(username="walter").exists()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ The module arms itself from the environment, so that a worker process which is t
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import json
 import multiprocessing
@@ -45,10 +47,11 @@ def arm(point: dict[str, Any]) -> None:
     """Let a signal befall this process at a point.
 
     `verb` of the authority, or `method` of the worker (`module:Class.name`): `when` is before it, after it, or at the
-    first COMMIT after it began, before that is sent; on the call of number `nth`. Or `line`: the number of lines that
-    a thread whose name begins with `thread` has begun in the worker's own files. `log` names the file in which an
-    answer is noted before the signal comes. `beats` is how many heartbeats there are in a lease, `pause` how many
-    seconds there are at most between two repetitions of a call; with these alone, no signal comes.
+    first COMMIT after it began, before that is sent; on the call of number `nth`. Or `moment`, one of those that a life
+    with `moments` (a file) has written down: the thread whose name begins with `thread` begins a statement of the
+    worker's own. `log` names the file in which an answer is noted before the signal comes. `beats` is how many
+    heartbeats there are in a lease, `pause` how many seconds there are at most between two repetitions of a call; with
+    these alone, no signal comes.
     """
     news.LONGEST_PAUSE_S = point.get("pause", news.LONGEST_PAUSE_S)  # type: ignore[misc]
     if (beats := point.get("beats")) is not None:
@@ -59,17 +62,15 @@ def arm(point: dict[str, Any]) -> None:
         # To this very thread, which takes it before it goes on; one for the process may be another's to take.
         signal.pthread_kill(threading.get_ident(), number)
 
-    if "line" in point:
-        _arm_line(point["thread"], point["line"], strike)
+    if "moment" in point:
+        _at_moments(point["thread"], lambda moment: strike() if moment == point["moment"] else None)
+        return
+    if "moments" in point:
+        _at_moments(point["thread"], lambda moment: note(point["moments"], moment))
         return
     if "when" not in point:
         return
-    if "verb" in point:
-        owner, name = authority, point["verb"]
-    else:
-        module, _, path = point["method"].partition(":")
-        kind, _, name = path.partition(".")
-        owner = getattr(importlib.import_module(f"workloads.worker.{module}"), kind)
+    owner, name = place(point)
     setattr(owner, name, _wrapped(getattr(owner, name), name, point, strike))
     if point["when"] == "commit":
         commit = BaseDatabaseWrapper._commit
@@ -81,6 +82,18 @@ def arm(point: dict[str, Any]) -> None:
             commit(self)
 
         BaseDatabaseWrapper._commit = committing  # type: ignore[method-assign]
+
+
+def place(point: dict[str, Any]) -> tuple[Any, str]:
+    """Return what has the verb or the method that a point names, and its name; an error if nothing has."""
+    if "verb" in point:
+        owner, name = authority, point["verb"]
+    else:
+        module, _, path = point["method"].partition(":")
+        kind, _, name = path.partition(".")
+        owner = getattr(importlib.import_module(f"workloads.worker.{module}"), kind)
+    assert callable(getattr(owner, name))
+    return owner, name
 
 
 def _wrapped(real: Callable[..., Any], name: str, point: dict[str, Any], strike: Callable[[], None]) -> Any:
@@ -104,24 +117,45 @@ def _wrapped(real: Callable[..., Any], name: str, point: dict[str, Any], strike:
     return wrapper
 
 
-def _arm_line(thread: str, line: int, strike: Callable[[], None]) -> None:
-    seen = 0
+@functools.cache
+def statements() -> dict[str, set[int]]:
+    """Return, by file of the worker's own, the lines that begin a statement."""
+    return {
+        str(path): {node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.stmt)}
+        for path in Path(heartbeats.__file__).parent.glob("*.py")
+    }
+
+
+def _at_moments(thread: str, reached: Callable[[str], None]) -> None:
+    """Tell of each moment, when it is first reached: `file:line after N`, N of this thread's commits.
+
+    A line is one that begins a statement. What a process leaves when it is killed is what it has committed: at the
+    same line after the same commits, it leaves the same.
+    """
+    begins = statements()
+    own = threading.local()
+    seen: set[str] = set()
+    commit = BaseDatabaseWrapper._commit
+
+    def committing(self: Any) -> None:
+        commit(self)
+        own.commits = getattr(own, "commits", 0) + 1
 
     def trace(frame: Any, event: str, _: Any) -> Any:
-        if "/workloads/worker/" not in frame.f_code.co_filename:
-            return None
-        if not threading.current_thread().name.startswith(thread):
+        if frame.f_code.co_filename not in begins or not threading.current_thread().name.startswith(thread):
             return None
         return at_line
 
     def at_line(frame: Any, event: str, _: Any) -> Any:
-        nonlocal seen
-        if event == "line":
-            seen += 1
-            if seen == line:
-                strike()
+        path, line = frame.f_code.co_filename, frame.f_lineno
+        if event == "line" and line in begins[path]:
+            moment = f"{Path(path).name}:{line} after {getattr(own, 'commits', 0)}"
+            if moment not in seen:
+                seen.add(moment)
+                reached(moment)
         return at_line
 
+    BaseDatabaseWrapper._commit = committing  # type: ignore[method-assign]
     sys.settrace(trace)
     threading.settrace(trace)
 

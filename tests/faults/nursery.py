@@ -1,4 +1,4 @@
-"""A process that forks worker processes: the worker command, whole, without a new interpreter for each.
+"""A process that forks worker processes: the worker command, without a new interpreter and system checks for each.
 
 Each line that it is sent says where a worker is to die; it answers how the worker ended, and what it wrote.
 """
@@ -58,7 +58,9 @@ def _bear(arguments: list[str], point: dict[str, Any]) -> None:
     try:
         lethal.arm(point)
         command = load_command_class(get_commands()["workloads_worker"], "workloads_worker")
-        command.run_from_argv(["manage.py", "workloads_worker", "--handlers", "tests.faults.lethal", *arguments])
+        # The system checks come before the worker, and take five times as long as its life.
+        options = ["--skip-checks", "--handlers", "tests.faults.lethal", *arguments]
+        command.run_from_argv(["manage.py", "workloads_worker", *options])
     except BaseException:
         import traceback
 
@@ -75,9 +77,11 @@ def main() -> None:
     django.setup()
     from django.db import connections
 
-    from tests.faults import lethal  # noqa: F401
+    from tests.faults import lethal
     from workloads.management.commands import workloads_worker  # noqa: F401
+    from workloads.worker import site  # noqa: F401
 
+    lethal.statements()
     for line in sys.stdin:
         arguments, point = json.loads(line)
         connections.close_all()

@@ -70,7 +70,7 @@ def attempt(tree: Path, tests: list[str], mutants: list[Mutant], **given: Any) -
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="workloads-mutation-", dir=memory) as databases:
         told = {
-            "mutants": [mutant.name for mutant in mutants],
+            "mutants": {mutant.name: (mutant.first, mutant.last) for mutant in mutants},
             "results": str(results),
             "databases": databases,
             **given,

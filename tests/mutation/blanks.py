@@ -24,7 +24,12 @@ MESSAGES: dict[str, set[int | str]] = {
     **{name: {"field"} for name in ("check_text", "check_patterns", "check_keys", "check_value")},
     # The suite's site has one database, so nothing tells which one was named.
     "using": {0},
+    "db_for_write": {0},
+    # SQLite takes a statement of any size: how many rows go into one is a matter of speed.
+    "parts": {1},
 }
+# There is one database, and on SQLite no row lock to wait for and no index to name.
+DROPPED = {"using", "wait", "index"}
 EXCEPTIONS = {"AssertionError", "LookupError", "RuntimeError", "TypeError", "ValueError"}
 # Functions that answer with such text, or None.
 TELLERS = {"_identifier_fault"}
@@ -38,7 +43,9 @@ LACKING = "has_select_for_update"
 
 
 class Blank(ast.NodeTransformer):
-    """Blank out text for people, the case of SQL, what `strict` adds to `zip`, and the parts of other databases."""
+    """Blank out text for people, which database is named, the case of SQL and of columns' names, what `strict` adds to
+    `zip`, and the parts of other databases.
+    """
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -48,12 +55,21 @@ class Blank(ast.NodeTransformer):
         for keyword in node.keywords:
             if keyword.arg in texts:
                 keyword.value = ast.Constant("")
+            if keyword.arg == "unless" and isinstance(keyword.value, ast.Constant):
+                keyword.value = ast.Constant(str(keyword.value.value).casefold())
+        node.keywords = [keyword for keyword in node.keywords if keyword.arg not in DROPPED]
         if called == "zip":
             node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
         if called == "get" and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Dict):
             keys = [getattr(key, "value", None) for key in node.func.value.keys]
-            if len(node.args) == 2 and _is_vendor(node.args[0]) and VENDOR not in keys:
+            if len(node.args) == 2 and (_is_vendor(node.args[0]) or _is(node.args[0], None)) and VENDOR not in keys:
                 return node.args[1]
+        return node
+
+    def visit_arguments(self, node: ast.arguments) -> ast.AST:
+        self.generic_visit(node)
+        defaults = zip(node.kwonlyargs, node.kw_defaults, strict=True)
+        node.kw_defaults = [ast.Constant(None) if taken.arg in DROPPED else default for taken, default in defaults]
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -76,6 +92,8 @@ class Blank(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
+        if node.attr == "alias" and getattr(node.value, "id", "") == "tx":
+            return ast.Constant(None)
         return ast.Constant(False) if node.attr.startswith(LACKING) else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
@@ -110,7 +128,7 @@ class Blank(ast.NodeTransformer):
         return node.orelse if _is(node.test, False) else node
 
 
-def _is(node: ast.AST, value: bool) -> bool:
+def _is(node: ast.AST, value: bool | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
 
 

@@ -21,7 +21,11 @@ _OURS = "from tests.mutation.switches import switchable as _mutmut_mutated; Muta
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one function. `was` and `now` are the lines that differ, without indentation."""
+    """One change of one function. `was` and `now` are the lines that differ, without indentation.
+
+    `first` and `last` are the lines of the statement that is changed, counted from the function's own. What runs none
+    of them can't tell the mutant.
+    """
 
     name: str
     function: str
@@ -29,6 +33,8 @@ class Mutant:
     was: str
     now: str
     diff: str
+    first: int
+    last: int
 
 
 def mutate(path: Path, root: Path) -> tuple[str, list[Mutant]]:
@@ -49,6 +55,7 @@ def mutate(path: Path, root: Path) -> tuple[str, list[Mutant]]:
             plain[original] = _without_messages(before)
         if _without_messages(after) == plain[original]:
             continue
+        first, last = _statement(before, after)
         diff = list(difflib.unified_diff(before, after, str(relative), str(relative), lineterm="", n=2))
         found.append(
             Mutant(
@@ -58,6 +65,8 @@ def mutate(path: Path, root: Path) -> tuple[str, list[Mutant]]:
                 was=_changed(diff, "-"),
                 now=_changed(diff, "+"),
                 diff="\n".join(diff[2:]),
+                first=first - 1,
+                last=last - 1,
             )
         )
     assert _THEIRS in mutated.code or not mutated.mutant_names
@@ -95,10 +104,28 @@ class _Undecorate(libcst.CSTTransformer):
         )
 
 
+def _statement(before: list[str], after: list[str]) -> tuple[int, int]:
+    """Return the first and last line, counted from 1, of the innermost statement that holds all that differs."""
+    blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    changed = [(start, max(start, end - 1)) for tag, start, end, _, _ in blocks if tag != "equal"]
+    low, high = min(low for low, _ in changed) + 1, max(high for _, high in changed) + 1
+    above = int(before[0] != before[0].lstrip())
+    found = (1, len(before))
+    for node in ast.walk(_parsed(before)):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
+            start, end = node.lineno - above, (node.end_lineno or node.lineno) - above
+            if found[0] <= start <= low and high <= end <= found[1]:
+                found = (start, end)
+    return found
+
+
 def _without_messages(lines: list[str]) -> str:
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    tree = ast.parse("\n".join(["if True:", *lines]) if indent else "\n".join(lines))
-    return ast.dump(Blank().visit(tree))
+    return ast.dump(Blank().visit(_parsed(lines)))
+
+
+def _parsed(lines: list[str]) -> ast.Module:
+    is_indented = lines[0] != lines[0].lstrip()
+    return ast.parse("\n".join(["if True:", *lines] if is_indented else lines))
 
 
 def _renamed(lines: list[str], name: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""The pytest plugin that tries each mutant: one forked child for each, on the tests that reach its function.
+"""The pytest plugin that tries each mutant: one forked child for each, on the tests that run the statement it changes.
 
-All tests run once, unmutated, to learn which functions each reaches and how long it takes. A child begins with
+All tests run once, unmutated, to learn which lines each runs and how long it takes. A child begins with
 everything imported and collected and the database migrated: it gets a copy of the database's file, and ends at the
 first test that fails. WORKLOADS_MUTATION names the file that says what to try, and where to write what came of it.
 """
@@ -53,6 +53,7 @@ class Test:
     seconds: float
     breadth: int
     stage: int
+    lines: frozenset[tuple[str, int]]
 
     @property
     def limit_s(self) -> float:
@@ -74,14 +75,16 @@ class Trial:
     """The loop over tests and mutants. It is a pytest plugin, and in a child it notes the first failure."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self.mutants: list[str] = plan["mutants"]
+        # By name, the first and the last line of the statement that it changes, within its function.
+        self.mutants: dict[str, tuple[int, int]] = {name: tuple(lines) for name, lines in plan["mutants"].items()}
         self.budget_s: float = plan["budget_s"]
         self.slots: list[int] = list(range(plan["max_children"]))
         self.results = Path(plan["results"])
         self.databases = Path(plan["databases"])
         self.story = self.databases / "unchanged.txt"
         self.tests_by_key: dict[str, list[Test]] = defaultdict(list)
-        self.kills: dict[str, Counter[int]] = defaultdict(Counter)
+        self.tests_by_statement: dict[tuple[str, int, int], list[Test]] = {}
+        self.kills: dict[Any, Counter[int]] = defaultdict(Counter)
         self.children: dict[int, Child] = {}
         self.failed: list[str] = []
         # Each child writes the place of the test that it is at.
@@ -128,19 +131,23 @@ class Trial:
     def learn(self) -> None:
         """Run all tests in their order, and note what each reaches."""
         items = self.session.items
+        switches.watching[0] = True
         for number, (item, following) in enumerate(zip(items, [*items[1:], self.session], strict=True)):
             self.forget()
             started = time.monotonic()
             # With the session as what follows, its fixtures stay: the database among them.
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             stage = sum(not item.nodeid.startswith(STAGES[: place + 1]) for place in range(len(STAGES)))
-            test = Test(number, item, time.monotonic() - started, len(switches.reached), stage)
+            seconds = time.monotonic() - started
+            test = Test(number, item, seconds, len(switches.reached), stage, frozenset(switches.lines))
             for key in switches.reached:
                 self.tests_by_key[key].append(test)
+        switches.watching[0] = False
 
     def forget(self) -> None:
         """Empty every cache, so that what a mutant would change is worked out again."""
         switches.reached.clear()
+        switches.lines.clear()
         for cache in self.caches:
             cache.cache_clear()
 
@@ -167,11 +174,11 @@ class Trial:
 
     def verdicts(self) -> Iterator[dict[str, Any]]:
         """Yield what comes of each mutant, as it comes."""
-        needed = {test.number: test for key in map(switches.key_of, self.mutants) for test in self.order(key)}
+        needed = {test.number: test for mutant in self.mutants for test in self.order(mutant)}
         if needed:
             self.start(UNCHANGED, sorted(needed.values(), key=lambda test: (test.stage, test.seconds)))
         for mutant in self.mutants:
-            order = self.order(switches.key_of(mutant))
+            order = self.order(mutant)
             if not order:
                 yield {"mutant": mutant, "verdict": NOT_REACHED, "seconds": 0.0, "tests": 0, "by": ""}
                 continue
@@ -181,22 +188,42 @@ class Trial:
         while self.children:
             yield from self.wait()
 
-    def order(self, key: str) -> list[Test]:
-        """Return the tests that reach a function: stage by stage, first those that have killed others of it quickly.
+    def order(self, mutant: str) -> list[Test]:
+        """Return the tests that run what a mutant changes: stage by stage, first what has killed its like quickly.
 
         Of each stage as many as take no longer than the budget; the first in any case.
         """
-        kills = self.kills[key]
+        statement = self.statement(mutant)
+        by_statement, by_function = self.kills[statement], self.kills[statement[0]]
         order: list[Test] = []
         spent: dict[int, float] = defaultdict(float)
-        for test in sorted(
-            self.tests_by_key.get(key, ()),
-            key=lambda test: (test.stage, test.seconds * test.breadth / (kills[test.number] + 0.02)),
-        ):
+
+        def place(test: Test) -> tuple[int, float]:
+            kills = 10 * by_statement[test.number] + by_function[test.number]
+            return test.stage, test.seconds * test.breadth / (kills + 0.02)
+
+        for test in sorted(self.candidates(statement), key=place):
             if not spent[test.stage] or spent[test.stage] + test.seconds <= self.budget_s:
                 order.append(test)
                 spent[test.stage] += test.seconds
         return order
+
+    def statement(self, mutant: str) -> tuple[str, int, int]:
+        """Return where the statement stands that a mutant changes: its function, and its lines in that."""
+        return (switches.key_of(mutant), *self.mutants[mutant])
+
+    def candidates(self, statement: tuple[str, int, int]) -> list[Test]:
+        """Return the tests that run a statement."""
+        key, first, last = statement
+        if statement not in self.tests_by_statement:
+            module, start = key.rpartition(".")[0], switches.starts.get(key, 0)
+            lines = {(module, start + line) for line in range(first, last + 1)}
+            self.tests_by_statement[statement] = [
+                test
+                for test in self.tests_by_key.get(key, ())
+                if key in switches.generators or not lines.isdisjoint(test.lines)
+            ]
+        return self.tests_by_statement[statement]
 
     def start(self, mutant: str, order: list[Test]) -> None:
         """Fork a child that tries a mutant."""
@@ -258,7 +285,9 @@ class Trial:
             verdict = SURVIVED
         else:
             verdict = KILLED if os.waitstatus_to_exitcode(status) == 1 else BROKEN
-            self.kills[switches.key_of(child.mutant)][test.number] += 1
+            if child.mutant != UNCHANGED:
+                self.kills[switches.key_of(child.mutant)][test.number] += 1
+                self.kills[self.statement(child.mutant)][test.number] += 1
         if child.mutant == UNCHANGED:
             if verdict != SURVIVED:
                 told = self.story.read_text(encoding="utf-8") if self.story.exists() else test.item.nodeid

@@ -162,7 +162,7 @@ def test_what_lives_is_told_from_what_is_noticed_hangs_or_is_never_called(
     (package / "rule.py").write_text(code)
     results = tmp_path / "results.jsonl"
     plan = {
-        "mutants": [mutant.name for mutant in mutants],
+        "mutants": {mutant.name: (mutant.first, mutant.last) for mutant in mutants},
         "max_children": 2,
         "budget_s": 10,
         "results": str(results),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from django.db.models import Q
-from django.db.models.query import QuerySet
 
 from workloads.api.errors import forbidden
+from workloads.api.rows import rows
 from workloads.errors import invalid
 from workloads.lifecycle import canonical
 from workloads.lifecycle.arguments import is_identifier
@@ -121,19 +121,15 @@ class Caller:
     @classmethod
     def of(cls, user: Any) -> Caller:
         """Return the caller that a user is: one query."""
-        rows = Access.objects.filter(user_id=user.pk)
-        return cls(name=user.get_username(), places=tuple(_place(row) for row in rows))
+        found = rows(Access).filter(user_id=user.pk)
+        return cls(name=user.get_username(), places=tuple(_place(row) for row in found))
 
     def workloads(self, *roles: Role) -> WorkloadQuerySet:
         """Return the workloads that the caller sees, or those that it sees in one of these roles.
 
         A requester sees its own; workers, operators and viewers see their application's.
         """
-        return Workload.objects.filter(self._scope(roles or tuple(Role)))
-
-    def narrow(self, rows: QuerySet[Any], path: str, *roles: Role) -> QuerySet[Any]:
-        """Return those of the rows whose workload, at `path`, the caller sees in one of these roles."""
-        return rows.filter(self._scope(roles, f"{path}__"))
+        return self._all().filter(self._scope(roles or tuple(Role)))
 
     def workloads_by_place(
         self, *roles: Role, tenant_id: str | None, application_id: str | None
@@ -143,24 +139,28 @@ class Caller:
         With places that lie in one another a workload is in several.
         """
         places = self._named(tenant_id, application_id)
-        return [Workload.objects.filter(scope) for scope in self._scopes(places, roles)]
+        return [self._all().filter(scope) for scope in self._scopes(places, roles)]
 
-    def _scope(self, roles: Collection[Role], prefix: str = "") -> Q:
+    @staticmethod
+    def _all() -> WorkloadQuerySet:
+        return cast("WorkloadQuerySet", rows(Workload))
+
+    def _scope(self, roles: Collection[Role]) -> Q:
         seen = Q(pk__in=[])
-        for scope in self._scopes(self.places, roles, prefix):
+        for scope in self._scopes(self.places, roles):
             seen |= scope
         return seen
 
-    def _scopes(self, places: Iterable[Place], roles: Collection[Role], prefix: str = "") -> Iterator[Q]:
+    def _scopes(self, places: Iterable[Place], roles: Collection[Role]) -> Iterator[Q]:
         for place in places:
             held = place.roles.intersection(roles)
             if not held:
                 continue
-            here = Q(**{f"{prefix}tenant_id": place.tenant_id})
+            here = Q(tenant_id=place.tenant_id)
             if place.application_id:
-                here &= Q(**{f"{prefix}application_id": place.application_id})
+                here &= Q(application_id=place.application_id)
             if held == {Role.REQUESTER}:
-                here &= Q(**{f"{prefix}requested_by": self.name})
+                here &= Q(requested_by=self.name)
             yield here
 
     def find(self, workload_id: str) -> Subject:
@@ -172,14 +172,14 @@ class Caller:
         wanted = {id_ for id_ in workload_ids if is_identifier(id_)}
         if not wanted:
             return {}
-        rows = self.workloads().filter(workload_id__in=wanted)
+        found = self.workloads().filter(workload_id__in=wanted)
         return {
             workload_id: Subject(
                 workload_id=workload_id,
                 places=tuple(place for place in self.places if place.covers(tenant_id, application_id)),
                 is_own=requested_by == self.name,
             )
-            for workload_id, tenant_id, application_id, requested_by in rows.values_list(
+            for workload_id, tenant_id, application_id, requested_by in found.values_list(
                 "workload_id", "tenant_id", "application_id", "requested_by"
             )
         }

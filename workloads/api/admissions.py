@@ -7,7 +7,6 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any, Final
 
-from django.db.models import prefetch_related_objects
 from django.urls import reverse
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,6 +18,7 @@ from workloads.api.base import Endpoint
 from workloads.api.bodies import AdmissionBody, AdmissionsBody, admission_request
 from workloads.api.errors import FORBIDDEN, forbidden
 from workloads.api.operations import operation
+from workloads.api.rows import read_dependencies
 from workloads.contract import Admission, AdmissionRequest
 from workloads.errors import (
     IDEMPOTENCY_KEY_RETIRED,
@@ -90,7 +90,7 @@ class AdmissionBatch(Endpoint):
 def _admitted(caller: Caller, asked: list[AdmissionRequest]) -> list[Admission | WorkloadError]:
     """Admit, and return the outcomes: workloads with their dependencies read, and no name of what is unseen."""
     outcomes = authority.admit_many(asked)
-    prefetch_related_objects([o.workload for o in outcomes if isinstance(o, Admission)], "dependencies")
+    read_dependencies(o.workload for o in outcomes if isinstance(o, Admission))
     cyclic = [o.details for o in outcomes if isinstance(o, WorkloadError) and o.details and "cycle" in o.details]
     known = {dependency.workload_id for request in asked for dependency in request.dependencies}
     known.update(caller.find_all(id_ for details in cyclic for id_ in details["cycle"]))

@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, Final
 
+from workloads.api.rows import read_dependencies
 from workloads.contract import Blocker, CheckpointRecord, Claim, FailureOutcome, ResultRecord
 from workloads.fields import TIMEOUT_NAMES, policy_to_json
 from workloads.lifecycle.canonical import iso
@@ -91,6 +92,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 def workload(row: Workload, *, with_payload: bool = True) -> dict[str, Any]:
     """Return a workload's record. Without its payload the input is left out, and was not read."""
+    read_dependencies([row])
     said: dict[str, Any] = {}
     for name in RECORD:
         if name == "input" and not with_payload:

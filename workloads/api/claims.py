@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.db import router
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,6 +18,7 @@ from workloads.api.base import Endpoint, seen
 from workloads.api.bodies import ClaimBody, ClaimsBody
 from workloads.api.errors import FORBIDDEN
 from workloads.api.operations import operation
+from workloads.api.rows import rows
 from workloads.contract import Claim, ExecutionContext
 from workloads.errors import (
     WORKLOAD_ATTEMPTS_EXHAUSTED,
@@ -99,7 +101,9 @@ class Asking:
         """Refuse a caller whose token was revoked, or who is a user no longer, while it waited."""
         for said in (self.user, self.auth):
             if hasattr(said, "_meta"):
-                row = said._meta.model._base_manager.filter(pk=said.pk).first()
+                # All of them, whatever the site's own manager leaves out.
+                model = said._meta.model
+                row = model._base_manager.using(router.db_for_write(model)).filter(pk=said.pk).first()
                 if row is None or not getattr(row, "is_active", True):
                     raise NotAuthenticated
 
@@ -108,8 +112,8 @@ def _said(claims: Sequence[Claim]) -> list[dict[str, Any]]:
     """Return claims with what a worker elsewhere can't look up: how soon each must have a heartbeat."""
     if not claims:
         return []
-    rows = Workload.objects.filter(workload_id__in=[claim.workload_id for claim in claims])
-    timeouts: dict[str, Any] = dict(rows.values_list("workload_id", "timeouts"))
+    found = rows(Workload).filter(workload_id__in=[claim.workload_id for claim in claims])
+    timeouts: dict[str, Any] = dict(found.values_list("workload_id", "timeouts"))
     return [answers.claim(c) | {"heartbeat_ms": timeouts[c.workload_id].heartbeat_ms} for c in claims]
 
 

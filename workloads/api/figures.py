@@ -21,6 +21,7 @@ from workloads.api.answers import plain
 from workloads.api.base import Endpoint
 from workloads.api.errors import FORBIDDEN
 from workloads.api.operations import list_parameters, operation
+from workloads.api.rows import rows
 from workloads.contract import WorkloadState
 from workloads.models import Event, PassRun, Workload, WorkloadQuerySet
 
@@ -41,37 +42,37 @@ class Stats(Endpoint):
         caller = self.caller(request)
         named = request.query_params
         caller.demand(*READERS, tenant_id=named.get("tenant_id"), application_id=named.get("application_id"))
-        rows = filters.apply(request, caller.workloads(*READERS))
+        found = filters.apply(request, caller.workloads(*READERS))
         now = authority.read_clock()
         return Response(
             {
                 "at": plain(now),
-                "counts": {state.value: _capped(rows.filter(state=state.value)) for state in WorkloadState},
-                "oldest_claimable_ms": _oldest_claimable_ms(rows, now),
-                "last": {name: _of_late(rows, now - span) for name, span in SPANS.items()},
+                "counts": {state.value: _capped(found.filter(state=state.value)) for state in WorkloadState},
+                "oldest_claimable_ms": _oldest_claimable_ms(found, now),
+                "last": {name: _of_late(found, now - span) for name, span in SPANS.items()},
             }
         )
 
 
-def _capped(rows: Any) -> dict[str, Any]:
+def _capped(found: Any) -> dict[str, Any]:
     """Count up to 10,000 rows, and say so where there are more."""
-    found = rows.order_by()[: MOST_COUNTED + 1].count()
-    return {"count": min(found, MOST_COUNTED), "more": found > MOST_COUNTED}
+    count = found.order_by()[: MOST_COUNTED + 1].count()
+    return {"count": min(count, MOST_COUNTED), "more": count > MOST_COUNTED}
 
 
-def _oldest_claimable_ms(rows: WorkloadQuerySet, now: dt.datetime) -> int | None:
+def _oldest_claimable_ms(found: WorkloadQuerySet, now: dt.datetime) -> int | None:
     """Return how long the longest due of what could be claimed now has been due, in milliseconds."""
     claimable = Q(queued_lane_id__isnull=False) | Q(waiting_lane_id__isnull=False)
-    due = rows.filter(claimable, next_attempt_at__lte=now).aggregate(first=Min("next_attempt_at"))["first"]
+    due = found.filter(claimable, next_attempt_at__lte=now).aggregate(first=Min("next_attempt_at"))["first"]
     return None if due is None else max(0, int((now - due) / dt.timedelta(milliseconds=1)))
 
 
-def _of_late(rows: WorkloadQuerySet, since: dt.datetime) -> dict[str, Any]:
+def _of_late(found: WorkloadQuerySet, since: dt.datetime) -> dict[str, Any]:
     """Count the claims, completions and failures since then."""
-    recent = Event.objects.filter(at__gte=since, record__in=rows.order_by().values("pk"))
+    recent = rows(Event).filter(at__gte=since, record__in=found.order_by().values("pk"))
     return {
         "claims": _capped(recent.filter(to_state="CLAIMED")),
-        "completions": _capped(rows.filter(state=WorkloadState.SUCCEEDED.value, finished_at__gte=since)),
+        "completions": _capped(found.filter(state=WorkloadState.SUCCEEDED.value, finished_at__gte=since)),
         "failures": _capped(recent.filter(to_state__in=FAILED)),
     }
 
@@ -134,7 +135,7 @@ def _look() -> dict[str, dict[str, Any]]:
     found["migrations"] = {"ok": not missing, "missing": len(missing)}
     if missing:
         return found
-    ran_at = PassRun.objects.using(connection.alias).filter(id=1).values_list("ran_at", flat=True).first()
+    ran_at = rows(PassRun).filter(id=1).values_list("ran_at", flat=True).first()
     age = None if ran_at is None else now - ran_at
     found["pass"] = {
         "ok": age is not None and age < PASS_IS_LATE,

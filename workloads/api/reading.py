@@ -16,6 +16,7 @@ from workloads.api.base import Endpoint, seen
 from workloads.api.errors import FORBIDDEN
 from workloads.api.fenced import SaveCheckpoint
 from workloads.api.operations import list_parameters, operation, page_parameters
+from workloads.api.rows import dependencies, rows
 from workloads.errors import WORKLOAD_NOT_FOUND
 from workloads.models import Attempt, Checkpoint, Event, Result, Workload, WorkloadQuerySet
 
@@ -38,14 +39,14 @@ class Workloads(Admissions):
         parts = caller.workloads_by_place(
             *READING, tenant_id=named.get("tenant_id"), application_id=named.get("application_id")
         )
-        parts = [filters.apply(request, rows) for rows in parts or [Workload.objects.none()]]
+        parts = [filters.apply(request, part) for part in parts or [Workload.objects.none()]]
         if order.columns[0] in ("finished_at", "next_attempt_at"):
-            parts = [rows.filter(**{f"{order.columns[0]}__isnull": False}) for rows in parts]
+            parts = [part.filter(**{f"{order.columns[0]}__isnull": False}) for part in parts]
         return Response(order.page(request, parts, lambda row: answers.workload(row, with_payload=False), _as_listed))
 
 
-def _as_listed(rows: WorkloadQuerySet) -> WorkloadQuerySet:
-    return rows.defer("input").prefetch_related("dependencies")
+def _as_listed(found: WorkloadQuerySet) -> WorkloadQuerySet:
+    return found.defer("input").prefetch_related(dependencies())
 
 
 class ReadWorkload(Endpoint):
@@ -118,13 +119,13 @@ def _history(
 ) -> Response:
     """Return a page of a workload's history; columns of payload that the caller may not read are not read."""
     subject = view.subject(request, workload_id, *READING)
-    rows = _HISTORY[relation].objects.filter(record__workload_id=seen(subject))
+    found = rows(_HISTORY[relation]).filter(record__workload_id=seen(subject))
     if not subject.places:
         # It is refused as every id is that names nothing.
         authority.get(seen(subject))
     if not subject.reads_payloads:
-        rows = rows.defer(*payload)
-    return Response(order.page(request, [rows], lambda row: said(row, subject.reads_payloads)))
+        found = found.defer(*payload)
+    return Response(order.page(request, [found], lambda row: said(row, subject.reads_payloads)))
 
 
 _HISTORY: dict[str, Any] = {"events": Event, "attempts": Attempt, "checkpoints": Checkpoint, "result": Result}

@@ -243,8 +243,8 @@ def matching_lanes(
     application_id: str | None,
     definitions: Collection[str] | None,
     now: dt.datetime,
-) -> list[tuple[int, bool, bool]]:
-    """Return the lanes that such a worker may serve and that hold work: key, has queued work, has work come due."""
+) -> list[tuple[int, bool]]:
+    """Return the lanes that such a worker may serve and that hold work, each with whether work has come due in it."""
     if definitions is not None and not definitions:
         return []
     lanes = Lane.objects.using(alias)
@@ -266,7 +266,7 @@ def matching_lanes(
     for pk, capabilities, has_queued, earliest in rows.values_list("pk", "capabilities", "has_queued", "earliest"):
         has_due = earliest is not None and earliest <= now
         if (has_queued or has_due) and frozenset(capabilities) <= able:
-            found.append((pk, bool(has_queued), has_due))
+            found.append((pk, has_due))
     return found
 
 
@@ -279,8 +279,8 @@ def _lanes(
 ) -> list[int]:
     """Return the lanes to claim from; what has come due in them is moved into their queues first."""
     lanes = matching_lanes(tx.alias, able, tenant_id, application_id, definitions, tx.now)
-    promote(tx, [pk for pk, _, has_due in lanes if has_due], tx.now)
-    return [pk for pk, _, _ in lanes]
+    promote(tx, [pk for pk, has_due in lanes if has_due], tx.now)
+    return [pk for pk, _ in lanes]
 
 
 def _pick(tx: Transaction, lanes: Sequence[int], limit: int) -> list[Snapshot]:

@@ -132,7 +132,7 @@ def _behind(tx: Transaction, snapshot: Snapshot) -> tuple[int, bool]:
     lanes = matching_lanes(
         tx.alias, snapshot.capability_snapshot, snapshot.tenant_id, snapshot.application_id, None, tx.now
     )
-    keys = [pk for pk, _, _ in lanes]
+    keys = [pk for pk, _ in lanes]
     first = (
         Q(priority__gt=snapshot.priority)
         | Q(priority=snapshot.priority, next_attempt_at__lt=due)

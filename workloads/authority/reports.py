@@ -204,10 +204,10 @@ def _complete_run(
     for index, (decision, item) in decided.items():
         if keys[index] in lost:
             outcomes[index] = rules.duplicate()
-            continue
-        written.append(decision)
-        if decision.refusal is None:
-            outcomes[index] = _record_of(rows[keys[index]], item)
+        else:
+            written.append(decision)
+            if decision.refusal is None:
+                outcomes[index] = _record_of(rows[keys[index]], item)
     write(tx, written)
     return outcomes
 

@@ -33,6 +33,7 @@ from workloads.models import Attempt, Dependency, Event, Workload
 Item = TypeVar("Item")
 
 BYTES_A_STATEMENT: Final = 4 * 1024 * 1024
+MOVED_A_STATEMENT: Final = 1_000
 
 DECIDED: Final = tuple(name for name in STANDING if name not in {"priority", "dependency_standing"})
 """The columns of the standing that decisions change."""
@@ -72,13 +73,12 @@ def insert(tx: Transaction, model: type[models.Model], rows: Sequence[dict[str, 
         if batch:
             tx.execute(head + ", ".join([marks] * len(batch)) + tail, [value for row in batch for value in row])
 
-    most = min(ROWS_A_STATEMENT, 30_000 // len(names))
     for row in rows:
         values = [
             column.get_db_prep_save(row[name], tx.connection) for name, column in zip(names, columns, strict=True)
         ]
         bytes_here = sum(4 * len(value) for value in values if isinstance(value, str))
-        if batch and (len(batch) >= most or size + bytes_here > BYTES_A_STATEMENT):
+        if batch and (len(batch) >= ROWS_A_STATEMENT or size + bytes_here > BYTES_A_STATEMENT):
             flush()
             batch, size = [], 0
         batch.append(values)
@@ -233,7 +233,8 @@ def promote(tx: Transaction, lane_ids: Sequence[int], now: dt.datetime) -> None:
             due = Workload.objects.using(tx.alias).filter(waiting_lane_id__in=part, next_attempt_at__lte=now)
             if tx.connection.features.has_select_for_update_skip_locked:
                 due = due.select_for_update(skip_locked=True, of=_only_itself(tx))
-            found = list(due.order_by("waiting_lane_id", "next_attempt_at").values_list("pk", flat=True)[:1000])
+            ordered = due.order_by("waiting_lane_id", "next_attempt_at").values_list("pk", flat=True)
+            found = list(ordered[:MOVED_A_STATEMENT])
             if found:
                 tx.has_queued = True
                 # One statement for all, since a whole night's work may come due at one instant. MariaDB assigns from
@@ -243,7 +244,7 @@ def promote(tx: Transaction, lane_ids: Sequence[int], now: dt.datetime) -> None:
                     f"WHERE admitted_id IN ({', '.join(['%s'] * len(found))})",
                     found,
                 )
-            if len(found) < 1000:
+            if len(found) < MOVED_A_STATEMENT:
                 break
 
 

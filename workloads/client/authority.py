@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import random
 import re
 import secrets
 import time
@@ -13,7 +12,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 from workloads.client import records
-from workloads.client.line import Line, retry_after_s
+from workloads.client.line import Line, obeyed_s, retry_after_s
 from workloads.client.records import AttemptRecord, EventRecord, WorkloadRecord
 from workloads.contract import (
     Admission,
@@ -28,7 +27,7 @@ from workloads.contract import (
     Fence,
     ResultRecord,
 )
-from workloads.errors import WorkloadError, invalid
+from workloads.errors import WORKLOAD_TOO_LARGE, WorkloadError, invalid
 from workloads.lifecycle import arguments
 from workloads.lifecycle.canonical import canonical, iso
 
@@ -78,8 +77,8 @@ class RemoteAuthority:
 
     def admit(self, request: AdmissionRequest) -> Admission:
         """Admit work: see `workloads.authority.admit`. `requested_by` is the token's user."""
-        status, said, _ = self.line.ask("POST", "workloads/", _admission(request))
-        return Admission(workload=records.workload(said), created=status == 201)
+        status, workload, _ = self.line.ask("POST", "workloads/", _admission(request), read=records.workload)
+        return Admission(workload=workload, created=status == 201)
 
     def admit_many(self, requests: Iterable[AdmissionRequest]) -> list[Admission | WorkloadError]:
         """Admit much work: see `workloads.authority.admit_many`. More than 1,000 are sent in several calls."""
@@ -107,15 +106,23 @@ class RemoteAuthority:
             "lease_ms": lease_ms,
             "request_id": request_id or _make_id(),
         }
-        return records.execution_context(self._post(workload_id, "claim/", body))
+        return self._post(workload_id, "claim/", body, read=records.execution_context)
 
-    def claim_next(self, **asked: Any) -> list[ExecutionContext]:
+    def claim_next(self, *, wait_ms: int = 0, **asked: Any) -> list[ExecutionContext]:
         """Claim the next work: see `workloads.authority.claim_next`. Each claim is an ExecutionContext.
 
-        `wait_ms` besides: the server may hold its answer back for so many milliseconds until there is work. One that
-        can't, since too many wait, says when to come back; that is obeyed within `wait_ms`.
+        The server may hold its answer back for `wait_ms` milliseconds until there is work. One that can't, since too
+        many wait, says when to come back; that is obeyed within `wait_ms`.
         """
-        return [claim for claim, _ in self.claims(**asked)]
+        until = time.monotonic() + wait_ms / 1000
+        while True:
+            claims, later_s = self.claims(**asked, wait_ms=wait_ms)
+            pause = obeyed_s(later_s)
+            if claims or not 0 < pause < until - time.monotonic():
+                return [claim for claim, _ in claims]
+            time.sleep(pause)  # as the server has asked
+            # A request that was given nothing may be repeated as a new one.
+            wait_ms = max(0, int((until - time.monotonic()) * 1000))
 
     def claims(
         self,
@@ -130,8 +137,11 @@ class RemoteAuthority:
         start: bool = False,
         request_id: str | None = None,
         wait_ms: int = 0,
-    ) -> list[tuple[ExecutionContext, int | None]]:
-        """Claim as `claim_next` does; each claim comes with the work's heartbeat deadline in milliseconds, or None."""
+    ) -> tuple[list[tuple[ExecutionContext, int | None]], float]:
+        """Ask once, as `claim_next` does; return the claims, and how many seconds the server asks to be left alone.
+
+        Each claim comes with the work's heartbeat deadline in milliseconds, or None.
+        """
         body: dict[str, Any] = {
             "worker_id": worker_id,
             "capabilities": _listed(capabilities, "capabilities"),
@@ -144,23 +154,16 @@ class RemoteAuthority:
             "request_id": request_id or _make_id(),
             "wait_ms": wait_ms,
         }
-        until = time.monotonic() + wait_ms / 1000
-        while True:
-            _, said, headers = self.line.ask("POST", "claims/", body, wait_s=body["wait_ms"] / 1000)
-            pause = retry_after_s(headers) * random.uniform(1, 1.25)
-            if said["claims"] or not 0 < pause < until - time.monotonic():
-                return [(records.execution_context(claim), claim.get("heartbeat_ms")) for claim in said["claims"]]
-            time.sleep(pause)  # as the server has asked
-            # A request that was given nothing may be repeated as a new one.
-            body["wait_ms"] = max(0, int((until - time.monotonic()) * 1000))
+        _, claims, headers = self.line.ask("POST", "claims/", body, read=records.claims, wait_s=wait_ms / 1000)
+        return claims, retry_after_s(headers)
 
     def start(self, fence: Fence) -> Claim:
         """Let claimed work run: see `workloads.authority.start`."""
-        return records.claim(self._fenced(fence, "start/"))
+        return self._fenced(fence, "start/", read=records.claim)
 
     def heartbeat(self, fence: Fence, *, extend_ms: int) -> Claim:
         """Keep the lease: see `workloads.authority.heartbeat`."""
-        return records.claim(self._fenced(fence, "heartbeat/", {"extend_ms": extend_ms}))
+        return self._fenced(fence, "heartbeat/", {"extend_ms": extend_ms}, read=records.claim)
 
     def heartbeat_many(self, items: Iterable[tuple[Fence, int]], **how: Any) -> list[Claim | WorkloadError]:
         """Keep many leases: see `workloads.authority.heartbeat_many`."""
@@ -173,13 +176,13 @@ class RemoteAuthority:
     def context(self, fence: Fence, *, secret_references: Iterable[str] = ()) -> ExecutionContext:
         """Read all that is needed to run: see `workloads.authority.context`."""
         body = {"secret_references": _listed(secret_references, "secret_references")}
-        return records.execution_context(self._fenced(fence, "context/", body))
+        return self._fenced(fence, "context/", body, read=records.execution_context)
 
     def checkpoint(self, fence: Fence, state: Any, *, key: str | None = None) -> CheckpointRecord:
         """Save progress: see `workloads.authority.checkpoint`. Without a key it makes one, so that it may repeat."""
         canonical(state, field="state")
         body = {"state": state, "key": key if key is not None else f"call-{_make_id()}"}
-        return records.checkpoint(self._fenced(fence, "checkpoints/", body))
+        return self._fenced(fence, "checkpoints/", body, read=records.checkpoint)
 
     def complete(
         self, fence: Fence, *, result_id: str, output: Any, artifacts: Any = (), schema_version: int = 1
@@ -189,7 +192,7 @@ class RemoteAuthority:
             fence=fence, result_id=result_id, output=output, artifacts=artifacts, schema_version=schema_version
         )
         body = _completion(report)
-        return records.result(self._post(body.pop("workload_id"), "complete/", body))
+        return self._post(body.pop("workload_id"), "complete/", body, read=records.result)
 
     def complete_many(self, reports: Iterable[CompletionReport]) -> list[ResultRecord | WorkloadError]:
         """Report many completions: see `workloads.authority.complete_many`."""
@@ -213,15 +216,15 @@ class RemoteAuthority:
             "effect": None if effect is None else str(effect),
             "retry_after_ms": retry_after_ms,
         }
-        return records.outcome(self._fenced(fence, "fail/", body))
+        return self._fenced(fence, "fail/", body, read=records.outcome)
 
     def release(self, fence: Fence, *, reason: str = "") -> WorkloadRecord:
         """Give the work back: see `workloads.authority.release`."""
-        return records.workload(self._fenced(fence, "release/", {"reason": reason}))
+        return self._fenced(fence, "release/", {"reason": reason}, read=records.workload)
 
     def confirm_cancel(self, fence: Fence) -> WorkloadRecord:
         """End work whose cancellation was requested: see `workloads.authority.confirm_cancel`."""
-        return records.workload(self._fenced(fence, "confirm-cancel/"))
+        return self._fenced(fence, "confirm-cancel/", read=records.workload)
 
     # The operator
 
@@ -232,29 +235,29 @@ class RemoteAuthority:
         body = {"reason": reason, "expected_version": expected_version, "force": force}
         # Work that is cancelled stays so; only the version that the caller saw is another after the first time.
         may_repeat = expected_version is None
-        return records.workload(self._post(workload_id, "cancel/", body, may_repeat=may_repeat))
+        return self._post(workload_id, "cancel/", body, may_repeat=may_repeat, read=records.workload)
 
     def rearm(
         self, workload_id: str, *, reason: str, expected_version: int | None = None, restart_overall: bool = False
     ) -> WorkloadRecord:
         """Give parked work one more attempt: see `workloads.authority.rearm`. The actor is the token's user."""
         body = {"reason": reason, "expected_version": expected_version, "restart_overall": restart_overall}
-        return records.workload(self._post(workload_id, "rearm/", body, may_repeat=False))
+        return self._post(workload_id, "rearm/", body, may_repeat=False, read=records.workload)
 
     def time_out(self, workload_id: str, *, reason: str = "", expected_version: int | None = None) -> WorkloadRecord:
         """End waiting or claimed work by hand: see `workloads.authority.time_out`. The actor is the token's user."""
         body = {"reason": reason, "expected_version": expected_version}
-        return records.workload(self._post(workload_id, "time-out/", body, may_repeat=False))
+        return self._post(workload_id, "time-out/", body, may_repeat=False, read=records.workload)
 
     def explain(self, workload_id: str) -> list[Blocker]:
         """Return why this work is not running: see `workloads.authority.explain`."""
-        return records.blockers(self._get(workload_id, "why/"))
+        return self._get(workload_id, "why/", read=records.blockers)
 
     # Everybody
 
     def get(self, workload_id: str) -> WorkloadRecord:
         """Return the workload as it stands: see `workloads.authority.get`."""
-        return records.workload(self._get(workload_id, ""))
+        return self._get(workload_id, "", read=records.workload)
 
     def list_for(self, tenant_id: str, application_id: str, **filters: Any) -> Iterator[WorkloadRecord]:
         """Yield the workloads of an application, newest first, page by page. `filters` are the list's parameters."""
@@ -279,18 +282,32 @@ class RemoteAuthority:
 
     def stats(self, **filters: Any) -> dict[str, Any]:
         """Return counts and rates of the workloads that the filters hold."""
-        found: dict[str, Any] = self.line.ask("GET", f"stats/{_query(filters)}")[1]
-        return found
+        return self.line.ask("GET", f"stats/{_query(filters)}", read=lambda said: {**said})[1]
 
-    def _post(self, workload_id: str, path: str, body: Mapping[str, Any], *, may_repeat: bool = True) -> Any:
-        return self.line.ask("POST", _path(workload_id) + path, body, may_repeat=may_repeat)[1]
+    def _post(
+        self,
+        workload_id: str,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        read: Callable[[Mapping[str, Any]], T],
+        may_repeat: bool = True,
+    ) -> T:
+        return self.line.ask("POST", _path(workload_id) + path, body, read=read, may_repeat=may_repeat)[1]
 
-    def _get(self, workload_id: str, path: str) -> Any:
-        return self.line.ask("GET", _path(workload_id) + path)[1]
+    def _get(self, workload_id: str, path: str, *, read: Callable[[Mapping[str, Any]], T]) -> T:
+        return self.line.ask("GET", _path(workload_id) + path, read=read)[1]
 
-    def _fenced(self, fence: Fence, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _fenced(
+        self,
+        fence: Fence,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        read: Callable[[Mapping[str, Any]], T],
+    ) -> T:
         proof = dataclasses.asdict(arguments.fence_types(fence))
-        return self._post(proof.pop("workload_id"), path, {**proof, **(body or {})})
+        return self._post(proof.pop("workload_id"), path, {**proof, **(body or {})}, read=read)
 
     def _batch(
         self,
@@ -304,30 +321,49 @@ class RemoteAuthority:
         """Send items in calls of at most 1,000, and return an answer or the refusal for each, in order."""
         answers: list[T | WorkloadError] = []
         for part in _parts(list(items)):
-            mine: list[WorkloadError | None] = []
+            unsent: list[WorkloadError | None] = []
             bodies = []
             for item in part:
                 try:
                     bodies.append(said(item))
-                    mine.append(None)
+                    unsent.append(None)
                 except WorkloadError as refusal:
-                    mine.append(refusal)
-            outcomes = iter(records.outcomes(self.line.ask("POST", path, {name: bodies}, **how)[1]) if bodies else ())
-            for unsent in mine:
-                if unsent is not None:
-                    answers.append(unsent)
-                    continue
-                outcome = next(outcomes)
-                answers.append(records.error(outcome["error"]) if "error" in outcome else read(outcome))
+                    unsent.append(refusal)
+            heard = iter(self._heard(path, name, bodies, read, **how))
+            answers += [next(heard) if refusal is None else refusal for refusal in unsent]
         return answers
+
+    def _heard(
+        self,
+        path: str,
+        name: str,
+        bodies: Sequence[Mapping[str, Any]],
+        read: Callable[[Mapping[str, Any]], T],
+        **how: Any,
+    ) -> list[T | WorkloadError]:
+        """Send bodies in one call, or in as many as the site takes: how large one may be is its own setting."""
+        if not bodies:
+            return []
+        try:
+            return self.line.ask(
+                "POST", path, {name: bodies}, read=lambda said: records.outcomes(said, len(bodies), read), **how
+            )[1]
+        except WorkloadError as refusal:
+            if refusal.code != WORKLOAD_TOO_LARGE:
+                raise
+            if len(bodies) == 1:
+                return [refusal]
+        half = len(bodies) // 2
+        parts = (bodies[:half], bodies[half:])
+        return [answer for part in parts for answer in self._heard(path, name, part, read, **how)]
 
     def _pages(self, path: str, query: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
         address: str | None = path + _query(query)
         while address is not None:
-            _, said, _ = self.line.ask("GET", address)
-            yield from map(read, said["results"])
+            _, (found, further), _ = self.line.ask("GET", address, read=lambda said: records.page(said, read))
+            yield from found
             # The query alone: the token goes to no other host, whatever the server takes its own name to be.
-            address = None if said["next"] is None else f"{path}?{urlsplit(said['next']).query}"
+            address = None if further is None else f"{path}?{urlsplit(further).query}"
 
 
 def _make_id() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeVar
@@ -213,7 +213,22 @@ def error(said: Mapping[str, Any]) -> WorkloadError:
     return WorkloadError(str(said["code"]), str(said.get("message", "")), said.get("details"))
 
 
-def outcomes(said: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Read the outcomes of a batch."""
-    found: Sequence[Mapping[str, Any]] = said["outcomes"]
-    return found
+def claims(said: Mapping[str, Any]) -> list[tuple[ExecutionContext, int | None]]:
+    """Read claims, each with the work's heartbeat deadline."""
+    return [(execution_context(claim), claim.get("heartbeat_ms")) for claim in said["claims"]]
+
+
+def outcomes(said: Mapping[str, Any], count: int, read: Callable[[Mapping[str, Any]], T]) -> list[T | WorkloadError]:
+    """Read the outcomes of a batch of so many items."""
+    found = said["outcomes"]
+    if len(found) != count:
+        raise ValueError(f"{len(found)} outcomes of {count} items")
+    return [error(outcome["error"]) if "error" in outcome else read(outcome) for outcome in found]
+
+
+def page(said: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> tuple[list[T], str | None]:
+    """Read a page of a list, and where the next one is."""
+    further = said["next"]
+    if further is not None and not isinstance(further, str):
+        raise TypeError("next is no address")
+    return [read(row) for row in said["results"]], further

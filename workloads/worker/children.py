@@ -17,7 +17,7 @@ def end_child(error: BaseException | None) -> NoReturn:
         code = 0 if given is None else given & 0xFF if isinstance(given, int) else 1
         if code == 1 and not isinstance(given, int):
             with suppress(BaseException):
-                print(given, file=sys.stderr)  # noqa: T201
+                print(given, file=sys.stderr)  # noqa: T201 (as Python would)
     elif error is not None:
         code = 1
         with suppress(BaseException):

@@ -20,7 +20,7 @@ from workloads.errors import WorkloadError
 from workloads.worker.heartbeats import Heartbeats, beat_every_ms
 from workloads.worker.lease import Lease, monotonic
 from workloads.worker.news import wait_for_news
-from workloads.worker.port import Port, Unanswered
+from workloads.worker.port import FAULT, Port, Unanswered
 from workloads.worker.registry import Registry, handlers as site_handlers
 from workloads.worker.reports import STOPPED, Ending, Reporter
 
@@ -232,17 +232,19 @@ class Worker:
 
         try:
             claims = self._port.ask(ask, wait=self._rest, give_up=lambda: self._stops > 0)
-        except WorkloadError:
-            # What it offers is refused, and will be.
-            raise
         except Exception as error:
+            if isinstance(error, WorkloadError) and error.code != FAULT:
+                # What it offers is refused, and will be.
+                raise
             if self._stops:
                 return None
             if self.drain:
                 raise
             if not self._is_refused:
                 logger.error(
-                    "Work can't be claimed: %s. Trying again.", error, exc_info=not isinstance(error, Unanswered)
+                    "Work can't be claimed: %s. Trying again.",
+                    error,
+                    exc_info=not isinstance(error, (Unanswered, WorkloadError)),
                 )
             self._is_refused = True
             return None

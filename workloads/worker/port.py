@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from workloads.contract import Claim, Fence
 from workloads.errors import WorkloadError
 
 T = TypeVar("T")
+
+FAULT: Final = "INTERNAL_ERROR"
+"""The code of a fault of the authority's own: final for one call, but no refusal of what the caller is."""
 
 
 class Unanswered(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import signal
 import sys
@@ -50,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="import this module too, besides each app's `handlers`; may be repeated",
+        help="import this module, which registers handlers; may be repeated (in a site, each app's `handlers` besides)",
     )
 
 
@@ -58,11 +59,13 @@ def options_of(given: dict[str, Any], handlers: Registry, *, most_lease_ms: int)
     """Return what to make a Worker of. A ValueError or WorkloadError names the option that is wrong."""
     if not handlers.selectors():
         raise ValueError(
-            "No handler is registered: an app registers them in its module `handlers`, and --handlers names others."
+            "No handler is registered: --handlers names modules that do, and in a site each app's `handlers` is one."
         )
     for name in ("tenant", "application", "worker_id"):
         arguments.optional_identifier(given[name], f"--{name.replace('_', '-')}")
     arguments.integer(given["lease_ms"], "--lease-ms", 3, most_lease_ms)
+    if not math.isfinite(given["grace"]):
+        raise ValueError("--grace must be a number of seconds.")
     return {
         "handlers": handlers,
         "concurrency": given["concurrency"],

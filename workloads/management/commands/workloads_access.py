@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import router, transaction
 
 from workloads.errors import WorkloadError
 from workloads.lifecycle import arguments
@@ -31,14 +32,16 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object a row")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        user = self._user(options["user"], create=options["create_user"])
-        if options["tenant"] is not None:
-            try:
-                self._write(user, options)
-            except (WorkloadError, ValidationError) as refusal:
-                raise CommandError(_said(refusal)) from refusal
-        elif options["role"] or options["remove"]:
+        if options["tenant"] is None and (options["role"] or options["remove"]):
             raise CommandError("--tenant says where.")
+        # A user that is made for a row which is refused is not made.
+        with transaction.atomic(using=router.db_for_write(get_user_model())):
+            user = self._user(options["user"], create=options["create_user"])
+            if options["tenant"] is not None:
+                try:
+                    self._write(user, options)
+                except (WorkloadError, ValidationError) as refusal:
+                    raise CommandError(_said(refusal)) from refusal
         self._print(user, as_json=options["json"])
 
     def _user(self, name: str, *, create: bool) -> Any:
