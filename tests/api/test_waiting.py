@@ -366,7 +366,8 @@ def test_a_real_server_that_is_told_to_stop_does_not_wait_for_those_who_wait(wor
         took = time.monotonic() - started
         call.join(PATIENCE_S)
     assert answers[0].json() == {"claims": []} and answers[0].headers["Retry-After"] == "1"
-    assert took < 10
+    # The wait had nearly twenty seconds to go.
+    assert took < 18
 
 
 def test_without_the_wrapper_nobody_waits_and_all_are_told_when_to_come_back(worker):
