@@ -120,3 +120,11 @@ def test_a_row_that_cannot_be_read_is_passed_over_and_told_once(
     assert len(told) == len(keys)
     assert all(isinstance(error, Exception) for _, error in told)
     assert all("can't be read" in told.getMessage() for told in caplog.records)
+
+
+def test_what_cannot_be_read_is_made_up_for() -> None:
+    put("bad", "a", 5)
+    spoil(id_of("bad"))
+    for number in range(3):
+        put(f"good {number}", "a", -number)
+    assert names(2) == ["good 0", "good 1"]
