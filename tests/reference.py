@@ -18,6 +18,8 @@ VOICES = {
     "Worker": [
         "claim",
         "claim_next",
+        "claim_with_context",
+        "claim_next_with_context",
         "start",
         "heartbeat",
         "heartbeat_many",

@@ -58,7 +58,7 @@ def waiters() -> int:
 @pytest.fixture
 def asked(monkeypatch):
     """Every putting of the question to the authority, and what is to come of it: nothing, or an error."""
-    real, calls, errors = authority.claim_next, [], []
+    real, calls, errors = authority.claim_next_with_context, [], []
 
     def ask(**fields: Any) -> Any:
         calls.append(fields["worker_id"])
@@ -66,7 +66,7 @@ def asked(monkeypatch):
             raise errors[0]
         return real(**fields)
 
-    monkeypatch.setattr(authority, "claim_next", ask)
+    monkeypatch.setattr(authority, "claim_next_with_context", ask)
     ask.calls, ask.errors = calls, errors
     return ask
 
@@ -195,7 +195,7 @@ def test_who_leaves_while_waiting_takes_no_work_along_and_the_next_one_hears(wor
 @pytest.mark.parametrize("request_id", ["r-1", None])
 @pytest.mark.parametrize("way", ["leave", "cancel"])
 def test_a_claim_that_nobody_was_told_of_is_got_by_a_repeat_or_comes_back(worker, monkeypatch, request_id, way):
-    real, is_claimed, may_go_on = authority.claim_next, threading.Event(), threading.Event()
+    real, is_claimed, may_go_on = authority.claim_next_with_context, threading.Event(), threading.Event()
 
     def claim_and_stand_still(**fields: Any) -> Any:
         found = real(**fields)
@@ -204,7 +204,7 @@ def test_a_claim_that_nobody_was_told_of_is_got_by_a_repeat_or_comes_back(worker
             assert may_go_on.wait(PATIENCE_S)
         return found
 
-    monkeypatch.setattr(authority, "claim_next", claim_and_stand_still)
+    monkeypatch.setattr(authority, "claim_next_with_context", claim_and_stand_still)
 
     async def run() -> None:
         async with application() as app:

@@ -15,11 +15,13 @@ from workloads.contract import Claim, ExecutionContext
 
 pytestmark = pytest.mark.django_db
 
+ASKED: dict[str, Any] = {"worker_id": "w", "capabilities": {"c"}, "lease_ms": 600_000, "now": CLAIMED_AT}
+
 
 def take(**changes: Any) -> list[Any]:
     """Claim whatever there is, with its context."""
     values: dict[str, Any] = {"worker_id": "w", "capabilities": {"c"}, "lease_ms": 600_000, "limit": 9}
-    return list(authority.claim_next(with_context=True, now=CLAIMED_AT, **(values | changes)))
+    return list(authority.claim_next_with_context(now=CLAIMED_AT, **(values | changes)))
 
 
 def admit_some(count: int = 2) -> list[str]:
@@ -59,7 +61,7 @@ def test_claims_bring_the_contexts_that_a_call_for_them_would_get() -> None:
 
 def test_one_claim_brings_its_context_too() -> None:
     (workload_id,) = admit_some(1)
-    given = claim(workload_id, capabilities={"c"}, with_context=True)
+    given = authority.claim_with_context(workload_id, **ASKED)
     assert isinstance(given, ExecutionContext)
     assert given == authority.context(given.fence, now=CLAIMED_AT)
     assert type(claim(admit("plain"))) is Claim
@@ -86,8 +88,8 @@ def test_a_repeat_brings_the_contexts_again_in_the_same_order() -> None:
 
 def test_a_repeated_claim_brings_its_context_again() -> None:
     (workload_id,) = admit_some(1)
-    first = claim(workload_id, capabilities={"c"}, request_id="r", with_context=True)
-    assert claim(workload_id, request_id="r", with_context=True) == first
+    first = authority.claim_with_context(workload_id, request_id="r", **ASKED)
+    assert authority.claim_with_context(workload_id, request_id="r", **ASKED) == first
     assert type(claim(workload_id, request_id="r")) is Claim
 
 
@@ -107,12 +109,10 @@ def test_the_contexts_of_many_take_the_statements_of_one() -> None:
     assert len(many) == len(one)
 
 
-@pytest.mark.parametrize("wrong", [1, "yes", None])
-def test_with_context_is_a_boolean(wrong: Any) -> None:
-    workload_id = admit()
-    for call in (
-        lambda: claim(workload_id, with_context=wrong),
-        lambda: authority.claim_next(worker_id="w", capabilities=[], lease_ms=1, with_context=wrong, now=CLAIMED_AT),
-    ):
-        with refused("WORKLOAD_INVALID", {"field": "with_context"}):
-            call()
+def test_what_a_claim_does_not_take_is_no_argument_here() -> None:
+    with pytest.raises(TypeError):
+        authority.claim_next_with_context(**ASKED, wait=True)
+    with pytest.raises(TypeError):
+        authority.claim_with_context(admit(), **ASKED, limit=2)
+    with refused("WORKLOAD_INVALID", {"field": "lease_ms"}):
+        authority.claim_next_with_context(**(ASKED | {"lease_ms": 0}))

@@ -19,7 +19,7 @@ from workloads.api.bodies import ClaimBody, ClaimsBody
 from workloads.api.errors import FORBIDDEN
 from workloads.api.operations import operation
 from workloads.api.rows import rows
-from workloads.contract import Claim, ExecutionContext
+from workloads.contract import Claim
 from workloads.errors import (
     WORKLOAD_ATTEMPTS_EXHAUSTED,
     WORKLOAD_CAPABILITY_DENIED,
@@ -86,9 +86,9 @@ class Asking:
             "application_id": self.given.get("application_id") or place.application_id or None,
             "request_id": request_id_in(place.tenant_id, self.given.get("request_id")),
         }
-        claims = authority.claim_next(**(self.given | scope), with_context=True)
+        claims = authority.claim_next_with_context(**(self.given | scope))
         # Its first use may have been in another place of the tenant.
-        mine = (c for c in claims if isinstance(c, ExecutionContext) and place.covers(c.tenant_id, c.application_id))
+        mine = (claim for claim in claims if place.covers(claim.tenant_id, claim.application_id))
         definitions = self.given.get("definitions")
         sought = (
             *scope.values(),
@@ -141,5 +141,5 @@ class ClaimOne(Endpoint):
         subject.check_claim(given["worker_id"], given["capabilities"])
         if subject.places:
             given["request_id"] = request_id_in(subject.places[0].tenant_id, given.get("request_id"))
-        (said,) = _said([authority.claim(seen(subject), **given, with_context=True)])
+        (said,) = _said([authority.claim_with_context(seen(subject), **given)])
         return Response(said)

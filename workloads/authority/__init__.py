@@ -5,7 +5,7 @@ and replays; None is the database's clock, read once the rows are locked. Each r
 `workloads.errors.WorkloadError`, and changes nothing then, unless it says that it records something.
 
 - requester: `admit`, `admit_many`, `issue_grant`
-- worker: `claim`, `claim_next`; `start`, `heartbeat`, `heartbeat_many`, `context`, `checkpoint`, `release`,
+- worker: `claim`, `claim_next`, both `…_with_context`; `start`, `heartbeat`, `heartbeat_many`, `context`, `checkpoint`, `release`,
   `confirm_cancel`; `complete`, `complete_many`, `fail`
 - operator: `cancel`, `rearm`, `time_out`, `explain`
 - clock: `enforce_deadlines`, `recover_expired`, `dead_letter_unsatisfiable`, `run_pass`
@@ -13,7 +13,7 @@ and replays; None is the database's clock, read once the rows are locked. Each r
 """
 
 from workloads.authority.admission import admit, admit_many
-from workloads.authority.claims import claim, claim_next
+from workloads.authority.claims import claim, claim_next, claim_next_with_context, claim_with_context
 from workloads.authority.clock import read_clock
 from workloads.authority.explain import explain
 from workloads.authority.grants import issue_grant
@@ -30,6 +30,8 @@ __all__ = [
     "checkpoint",
     "claim",
     "claim_next",
+    "claim_next_with_context",
+    "claim_with_context",
     "complete",
     "complete_many",
     "confirm_cancel",

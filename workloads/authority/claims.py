@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.db.models import Exists, OuterRef, Q, Subquery
 
@@ -23,7 +23,7 @@ from workloads.authority.records import (
     transact,
 )
 from workloads.authority.writes import insert, promote, write
-from workloads.contract import Claim
+from workloads.contract import Claim, ExecutionContext
 from workloads.errors import WorkloadError, invalid
 from workloads.lifecycle import arguments, claims as rules, deadlines
 from workloads.lifecycle.decision import Decision
@@ -33,6 +33,9 @@ from workloads.models import ClaimRequest, Dependency, Lane, Workload
 CLAIM: Final = "claim"
 CLAIM_NEXT: Final = "claim_next"
 
+Answer = TypeVar("Answer")
+Answers = Callable[[Transaction, Sequence[Snapshot]], list[Answer]]
+
 
 def claim(
     workload_id: str,
@@ -41,25 +44,53 @@ def claim(
     capabilities: Iterable[str],
     lease_ms: int,
     request_id: str | None = None,
-    with_context: bool = False,
     now: dt.datetime | None = None,
 ) -> Claim:
-    """Claim this very workload for `lease_ms` milliseconds. With `with_context` the claim is an ExecutionContext.
+    """Claim this very workload for `lease_ms` milliseconds.
 
     Refused, in this order: arguments; WORKLOAD_NOT_FOUND; another use of `request_id` (WORKLOAD_INVALID); a deadline
     that passed (recorded, WORKLOAD_TIMED_OUT); WORKLOAD_NOT_READY; WORKLOAD_ATTEMPTS_EXHAUSTED (the workload is
     dead-lettered); WORKLOAD_CAPABILITY_DENIED. Repeated with the same `request_id`, it answers with the same claim
     while that is current. Section 5.
     """
+    return _claim(
+        workload_id,
+        _bare,
+        worker_id=worker_id,
+        capabilities=capabilities,
+        lease_ms=lease_ms,
+        request_id=request_id,
+        now=now,
+    )
+
+
+def claim_with_context(workload_id: str, **asked: Any) -> ExecutionContext:
+    """Claim as `claim` does, with its arguments; the claim is an ExecutionContext: one call is enough to begin."""
+    return _claim(workload_id, contexts, **asked)
+
+
+def _bare(tx: Transaction, held: Sequence[Snapshot]) -> list[Claim]:
+    return [snapshot.as_claim(tx.now) for snapshot in held]
+
+
+def _claim(
+    workload_id: str,
+    answers: Answers[Answer],
+    *,
+    worker_id: str,
+    capabilities: Iterable[str],
+    lease_ms: int,
+    request_id: str | None = None,
+    now: dt.datetime | None = None,
+) -> Answer:
     given = arguments.now(now)
     arguments.identifier(worker_id, "worker_id")
     able = arguments.identifiers(capabilities, "capabilities")
     arguments.integer(lease_ms, "lease_ms", 1, conf.limits().max_lease_ms)
     if request_id is not None:
         arguments.identifier(request_id, "request_id")
-    arguments.boolean(with_context, "with_context")
 
-    def work(tx: Transaction) -> Claim:
+    def work(tx: Transaction) -> Answer:
         snapshot = lock_workload(tx, workload_id)
         request = None
         if request_id is not None:
@@ -77,7 +108,7 @@ def claim(
         if decision is not None and decision.refusal is not None:
             raise decision.refusal
         assert after is not None
-        (answer,) = _answers(tx, [after], with_context)
+        (answer,) = answers(tx, [after])
         return answer
 
     def _judge(tx: Transaction, snapshot: Snapshot, request: Request | None) -> tuple[Decision | None, Snapshot | None]:
@@ -102,10 +133,6 @@ def claim(
         return decision, decision.after
 
     return transact(work, now=given)
-
-
-def _answers(tx: Transaction, held: Sequence[Snapshot], with_context: bool) -> Sequence[Claim]:
-    return contexts(tx, held) if with_context and held else [snapshot.as_claim(tx.now) for snapshot in held]
 
 
 def _unmet(tx: Transaction, snapshot: Snapshot) -> list[str]:
@@ -177,17 +204,49 @@ def claim_next(
     definitions: Iterable[str] | None = None,
     start: bool = False,
     request_id: str | None = None,
-    with_context: bool = False,
     now: dt.datetime | None = None,
 ) -> list[Claim]:
     """Claim up to `limit` workloads that this worker can run, each for `lease_ms` milliseconds.
 
     Highest priority first, then longest due, then oldest. `definitions` holds `"id"` or `"id@revision"`; None is any,
-    an empty list none. With `start` the work is RUNNING at once; with `with_context` each claim is an ExecutionContext,
-    so that one call is enough to begin. Work that another caller has locked, that is past a
+    an empty list none. With `start` the work is RUNNING at once. Work that another caller has locked, that is past a
     deadline or over its budget, is passed over: nobody waits, nobody gets the same work. Repeated with the same
     `request_id`, it answers with the claims that it was given, as far as they are current. Section 5.
     """
+    return _claim_next(
+        _bare,
+        worker_id=worker_id,
+        capabilities=capabilities,
+        lease_ms=lease_ms,
+        limit=limit,
+        tenant_id=tenant_id,
+        application_id=application_id,
+        definitions=definitions,
+        start=start,
+        request_id=request_id,
+        now=now,
+    )
+
+
+def claim_next_with_context(**asked: Any) -> list[ExecutionContext]:
+    """Claim as `claim_next` does, with its arguments; each claim is an ExecutionContext."""
+    return _claim_next(contexts, **asked)
+
+
+def _claim_next(
+    answers: Answers[Answer],
+    *,
+    worker_id: str,
+    capabilities: Iterable[str],
+    lease_ms: int,
+    limit: int = 1,
+    tenant_id: str | None = None,
+    application_id: str | None = None,
+    definitions: Iterable[str] | None = None,
+    start: bool = False,
+    request_id: str | None = None,
+    now: dt.datetime | None = None,
+) -> list[Answer]:
     given = arguments.now(now)
     arguments.identifier(worker_id, "worker_id")
     able = arguments.identifiers(capabilities, "capabilities")
@@ -201,9 +260,8 @@ def claim_next(
     arguments.boolean(start, "start")
     if request_id is not None:
         arguments.identifier(request_id, "request_id")
-    arguments.boolean(with_context, "with_context")
 
-    def work(tx: Transaction) -> list[Claim]:
+    def work(tx: Transaction) -> list[Answer]:
         request = None
         if request_id is not None:
             request = Request.begin(tx, worker_id, request_id, CLAIM_NEXT)
@@ -211,7 +269,7 @@ def claim_next(
                 locked = lock_workloads(tx, pks=sorted(request.granted))
                 order = {pk: place for place, pk in enumerate(request.granted)}
                 held = [s for s in locked if request.holds(s, tx.now)]
-                return list(_answers(tx, sorted(held, key=lambda s: order[s.pk]), with_context))
+                return answers(tx, sorted(held, key=lambda s: order[s.pk]))
         found = _pick(tx, _lanes(tx, able, tenant_id, application_id, wanted), most)
         at = tx.now
         # The rows were locked one lane after the other: what holds for the claim is the instant that it gets.
@@ -231,7 +289,7 @@ def claim_next(
         write(tx, decisions)
         if request is not None:
             request.end(tx, [d.after for d in decisions])
-        return list(_answers(tx, [d.after for d in decisions], with_context))
+        return answers(tx, [d.after for d in decisions])
 
     return transact(work, now=given)
 
