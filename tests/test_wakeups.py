@@ -348,7 +348,8 @@ def test_with_notifications_off_no_session_listens_or_speaks(postgres, settings)
         assert [word.payload for word in session.notifies(timeout=PATIENCE_S, stop_after=1)] == ["mine"]
         others = [query for pid, query in backends() if pid != session.info.backend_pid]
         assert [query for query in others if query.startswith(("LISTEN", "NOTIFY"))] == []
-    assert not any(thread.name.startswith("workloads-") and thread.is_alive() for thread in threading.enumerate())
+    mine = ("workloads-notify", "workloads-listen")
+    assert not any(thread.name in mine and thread.is_alive() for thread in threading.enumerate())
 
 
 def test_other_databases_have_nobody_to_tell(db):

@@ -74,10 +74,13 @@ def arm(point: dict[str, Any]) -> None:
     setattr(owner, name, _wrapped(getattr(owner, name), name, point, strike))
     if point["when"] == "commit":
         commit = BaseDatabaseWrapper._commit
+        has_struck = False
 
         def committing(self: Any) -> None:
-            if getattr(_armed, "is_due", False):
-                _armed.is_due = False
+            nonlocal has_struck
+            # Once: a process that was halted, and not killed, goes on.
+            if getattr(_armed, "is_due", False) and not has_struck:
+                has_struck = True
                 strike()
             commit(self)
 

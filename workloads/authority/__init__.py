@@ -5,8 +5,8 @@ and replays; None is the database's clock, read once the rows are locked. Each r
 `workloads.errors.WorkloadError`, and changes nothing then, unless it says that it records something.
 
 - requester: `admit`, `admit_many`, `issue_grant`
-- worker: `claim`, `claim_next`, both `…_with_context`; `start`, `heartbeat`, `heartbeat_many`, `context`, `checkpoint`, `release`,
-  `confirm_cancel`; `complete`, `complete_many`, `fail`
+- worker: `claim`, `claim_next`, both also as `…_with_context`; `start`, `heartbeat`, `heartbeat_many`, `context`,
+  `checkpoint`, `release`, `confirm_cancel`; `complete`, `complete_many`, `fail`
 - operator: `cancel`, `rearm`, `time_out`, `explain`
 - clock: `enforce_deadlines`, `recover_expired`, `dead_letter_unsatisfiable`, `run_pass`
 - everybody: `get`, `list_for`; `read_clock`, `verify`
