@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from project.settings import *  # noqa: F403
+from project.settings import *  # noqa: F403 - all of the settings, and then a few others
 from project.settings import DATABASES, WORKLOADS
 
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = True

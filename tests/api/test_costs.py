@@ -85,7 +85,7 @@ def test_a_call_costs_the_same_however_much_there_is(caller: Caller, route: Rout
     # What is new the first time (a lane, a lock) is not counted.
     for number, size in enumerate((2, 2, 30)):
         workload_id, body = ready_for(route, number, size)
-        count, answer = queries(lambda: caller.ask(route.method, route.url(workload_id), body))  # noqa: B023
+        count, answer = queries(lambda: caller.ask(route.method, route.url(workload_id), body))  # noqa: B023 - called at once
         assert answer.status in (200, 201), answer.text
         assert all(outcome["status"] in (200, 201) for outcome in answer.body.get("outcomes", ()))
         counts.append(count)
@@ -142,10 +142,10 @@ def test_a_batch_costs_the_same_whatever_its_size(caller: Caller, name: str) -> 
     counts, repeated = {}, {}
     for size in (2, 1, 100):
         path, body = BATCHES[name](size)
-        counts[size], answer = queries(lambda: caller.post(path, body))  # noqa: B023
+        counts[size], answer = queries(lambda: caller.post(path, body))  # noqa: B023 - called at once
         assert answer.status == 200, answer.text
         assert len(answer.body.get("outcomes", answer.body.get("claims"))) == size
-        repeated[size], _ = queries(lambda: caller.post(path, body))  # noqa: B023
+        repeated[size], _ = queries(lambda: caller.post(path, body))  # noqa: B023 - called at once
     assert counts[1] >= counts[100] - 2, counts
     assert counts[100] <= 30, counts
     if name != "claims":
@@ -157,7 +157,7 @@ def test_a_page_costs_its_rows_alone(caller: Caller) -> None:
         admit(f"k-{number}", dependencies=[Dependency(workload_id=f"w-{n}") for n in range(number)])
     costs = set()
     for size in (1, 5, 12):
-        count, answer = queries(lambda: caller.get(f"workloads/?page_size={size}"))  # noqa: B023
+        count, answer = queries(lambda: caller.get(f"workloads/?page_size={size}"))  # noqa: B023 - called at once
         assert len(answer.body["results"]) == size
         costs.add(count)
     assert costs == {AUTHENTICATED + 2}

@@ -135,12 +135,12 @@ def test_while_two_hundred_wait_everybody_else_is_answered(kind, seek_the_same, 
         try:
             asyncio.run(_ask(running, kind, seek_the_same, worker.headers, held, figures))
         except BaseException:
-            print(running.last_words())  # noqa: T201
+            print(running.last_words())  # noqa: T201 - figures for people
             raise
         before_end = time.monotonic()
     figures["server ended after"] = time.monotonic() - before_end
     with capsys.disabled():
-        print("\n" + "\n".join(f"  {kind} {name}: {value}" for name, value in figures.items()))  # noqa: T201
+        print("\n" + "\n".join(f"  {kind} {name}: {value}" for name, value in figures.items()))  # noqa: T201 - figures for people
     wakeups.stop()
 
 

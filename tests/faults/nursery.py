@@ -78,8 +78,8 @@ def main() -> None:
     from django.db import connections
 
     from tests.faults import lethal
-    from workloads.management.commands import workloads_worker  # noqa: F401
-    from workloads.worker import site  # noqa: F401
+    from workloads.management.commands import workloads_worker  # noqa: F401 - imported before the fork
+    from workloads.worker import site  # noqa: F401 - imported before the fork
 
     lethal.statements()
     for line in sys.stdin:
@@ -93,7 +93,7 @@ def main() -> None:
                 _bear(arguments, point)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             written.seek(0)
-            print(json.dumps([code, written.read()]), flush=True)  # noqa: T201
+            print(json.dumps([code, written.read()]), flush=True)  # noqa: T201 - its parent reads it
 
 
 if __name__ == "__main__":

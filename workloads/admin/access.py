@@ -45,7 +45,7 @@ class AccessForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         for name in _NAMES:
             # Names are compared byte for byte: what is typed is refused or kept, and never mended.
-            self.fields[name].strip = False  # type: ignore[attr-defined]
+            self.fields[name].strip = False  # type: ignore[attr-defined]  # a CharField, by the model
         if self.instance.pk:
             self.initial["capabilities"] = "\n".join(sorted(self.instance.capabilities))
 
