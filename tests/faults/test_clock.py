@@ -50,7 +50,7 @@ def life(key: str) -> list[tuple[str, dict[str, Any]]]:
         ("explain", {"workload_id": "0.workload_id"}),
         ("time_out", {"workload_id": "0.workload_id", "actor": "op"}),
         ("rearm", {"workload_id": "0.workload_id", "actor": "op", "reason": "again"}),
-        ("claim_next", {"definitions": [key], "start": True, **given}),
+        ("claim_next", {"definitions": [key], "start": True, "until_found": True, **given}),
         ("complete", {"fence": "14.fence", "result_id": key, "output": 1}),
         ("get", {"workload_id": "0.workload_id"}),
     ]
@@ -74,7 +74,7 @@ def test_nobody_takes_anothers_work_for_the_sake_of_a_clock() -> None:
     timeouts = Timeouts(queue_ms=HALF_AN_HOUR, execution_ms=HALF_AN_HOUR)
     authority.admit_many([request(f"k{n}", timeouts=timeouts) for n in range(6)])
     held = authority.claim_next(worker_id="w", capabilities=(), lease_ms=HALF_AN_HOUR, limit=3, start=True)
-    given = {"capabilities": [], "lease_ms": 1_000, "limit": 1}
+    given = {"capabilities": [], "lease_ms": 1_000, "limit": 1, "until_found": True}
     answers = race(
         [
             (
