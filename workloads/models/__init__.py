@@ -11,9 +11,11 @@ looks for orphans instead. `docs/schema.md` has the measurements.
 """
 
 from workloads.models.access import Access
+from workloads.models.bulk import BulkAction, BulkItem
 from workloads.models.history import Attempt, Checkpoint, Dependency, Event, Result
 from workloads.models.kept import ApplicationLock, ClaimRequest, PassRun, Tombstone
 from workloads.models.rows import IDENTIFIER_LENGTH, MADE_ID_LENGTH, ReadOnly, ReadOnlyQuerySet
+from workloads.models.seen import SeenWorker
 from workloads.models.work import Admitted, Lane, Workload, WorkloadQuerySet
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "Admitted",
     "ApplicationLock",
     "Attempt",
+    "BulkAction",
+    "BulkItem",
     "Checkpoint",
     "ClaimRequest",
     "Dependency",
@@ -32,6 +36,7 @@ __all__ = [
     "ReadOnly",
     "ReadOnlyQuerySet",
     "Result",
+    "SeenWorker",
     "Tombstone",
     "Workload",
     "WorkloadQuerySet",

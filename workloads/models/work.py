@@ -136,7 +136,12 @@ class Workload(Admitted):
     class Meta:
         verbose_name = _("workload")
         verbose_name_plural = _("workloads")
-        permissions = [("rearm_workload", "Can re-arm a workload")]
+        permissions = [
+            ("rearm_workload", "Can re-arm a workload"),
+            ("cancel_workload", "Can cancel a workload"),
+            ("timeout_workload", "Can time out a workload"),
+            ("view_payload", "Can read inputs, outputs and checkpoints"),
+        ]
         indexes = [
             models.Index(
                 fields=["queued_lane_id", "-priority", "next_attempt_at", "admitted"],
