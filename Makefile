@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # For tests/run.py; `make test TEST_ARGS=--help` lists them.
 TEST_ARGS ?=
 
-.PHONY: demo test test-long lint format bench clean
+.PHONY: demo test test-long lint format messages bench clean
 
 # Real files, two workers, one of them killed. DIR=… picks the folder; DEMO_EXIT=1 ends instead of serving the admin.
 demo: $(READY)
@@ -25,6 +25,11 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/python -m ruff format .
 	$(BIN)/python -m ruff check --fix .
+
+# The catalogues of translations, brought up to date and compiled; needs gettext's tools.
+messages: $(READY)
+	$(BIN)/python manage.py makemessages -l de --no-obsolete --no-wrap --add-location file --ignore tests --ignore bench
+	$(BIN)/python manage.py compilemessages -l de --ignore '.*'
 
 # BENCH_ARGS=… are the script's: see bench/README.md.
 bench: $(READY)

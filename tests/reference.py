@@ -30,10 +30,21 @@ VOICES = {
         "complete",
         "complete_many",
         "fail",
+        "note_worker",
     ],
-    "Operator": ["cancel", "rearm", "time_out", "explain"],
+    "Operator": [
+        "cancel",
+        "rearm",
+        "time_out",
+        "explain",
+        "begin_bulk",
+        "select_bulk",
+        "confirm_bulk",
+        "continue_bulk",
+        "stop_bulk",
+    ],
     "Clock": ["run_pass", "enforce_deadlines", "recover_expired", "dead_letter_unsatisfiable"],
-    "Everybody": ["get", "list_for", "read_clock", "verify"],
+    "Everybody": ["get", "list_for", "read_grant", "read_clock", "verify"],
 }
 
 CODES = {

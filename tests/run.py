@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".reports"
 ACCEPTANCE = ROOT.parent / "shared" / "acceptance"
 WITHOUT_DATABASE = "tests/lifecycle"
+# On a site of its own, on SQLite: the pages are the same code on each database.
+IN_A_BROWSER = "tests/browser"
 PYTHON = sys.executable
 SUFFIX = os.environ.get("TEST_DB_SUFFIX", f"_py{sys.version_info.major}{sys.version_info.minor}")
 SERVICES_ARE_REQUIRED = os.environ.get("WORKLOADS_REQUIRE_SERVICES", "") not in {"", "0"}
@@ -158,6 +160,21 @@ class Run:
         self.tally.add(told)
         self.lines.append(f"Without a database: {told}, {_since(started)}")
 
+    def browser(self) -> None:
+        """Walk through the pages with a browser, once; or say why not."""
+        sys.path.insert(0, str(ROOT))
+        from tests.browser.site import why_not
+
+        if reason := why_not():
+            if SERVICES_ARE_REQUIRED:
+                self.tally.add(Tally(failed=1))
+            self.lines.append(f"In a browser: {'FAILED, ' if SERVICES_ARE_REQUIRED else ''}not run. {reason}")
+            return
+        started = time.monotonic()
+        told = self.tests("Tests in a browser", [*self.selection(), IN_A_BROWSER], self.profile())
+        self.tally.add(told)
+        self.lines.append(f"In a browser: {told}, {_since(started)}")
+
     def selection(self) -> list[str]:
         """Return how pytest is told which tests to run."""
         return ["-m", ""] if self.options.long else []
@@ -183,7 +200,7 @@ class Run:
             [PYTHON, "manage.py", "check", "--database", "default", "--fail-level", "WARNING"],
             **environment,
         )
-        arguments = self.options.pytest or ["--ignore", WITHOUT_DATABASE]
+        arguments = self.options.pytest or ["--ignore", WITHOUT_DATABASE, "--ignore", IN_A_BROWSER]
         told = self.tests(f"Tests on {database.title}", [*self.selection(), *arguments], environment | self.profile())
         if ACCEPTANCE.is_dir() and not self.options.pytest:
             arguments = ["-c", "pyproject.toml", str(ACCEPTANCE)]
@@ -278,6 +295,7 @@ def _options() -> argparse.Namespace:
         "--no-checks", action="store_true", help="leave out formatting, lint, types, rules, package, mutants"
     )
     parser.add_argument("--checks-only", action="store_true", help="run no tests")
+    parser.add_argument("--browser-only", action="store_true", help="run the checks, and the tests in a browser")
     parser.add_argument("--no-coverage", action="store_true", help="do not measure coverage")
     parser.add_argument(
         "--at-once",
@@ -305,7 +323,9 @@ def main() -> int:
         for title, command in CHECKS.items():
             run.check(title, command)
         run.package()
-    if not run.options.checks_only:
+    if run.options.browser_only:
+        run.browser()
+    elif not run.options.checks_only:
         # The longest first.
         parts: list[Callable[[], None]] = [
             functools.partial(run.suite, database)
@@ -313,7 +333,7 @@ def main() -> int:
             if database.name in run.options.databases
         ]
         if not run.options.pytest:
-            parts.append(run.rules)
+            parts += [run.rules, run.browser]
         run.side_by_side(parts)
         run.coverage()
         if run.options.long and not run.options.pytest:

@@ -1,5 +1,7 @@
 """The demonstration's story: admit, run, kill, recover, resume, check. `make demo` begins it.
 
+Beside the files, `scenes` has one of everything else that may become of work.
+
 DIR names the folder (this project by default). DEMO_EXIT=1 ends it instead of serving the admin. DEMO_DATABASE names
 the SQLite file, which is made anew.
 """
@@ -8,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -32,6 +32,9 @@ from project.demo.children import Broken, Children, exit_on
 
 PROJECT: Final = Path(__file__).resolve().parent.parent.parent
 WORKERS: Final = ("worker-1", "worker-2")
+SCENES_WORKER: Final = "worker-3"
+TENANT: Final = "demo"
+APPLICATION: Final = "files"
 LEASE_MS: Final = 3_000
 LARGE_PAUSE_MS: Final = 120
 STALLED_S: Final = 60.0
@@ -77,9 +80,9 @@ def main() -> int:
 
 
 def _serve(url: str, children: Children) -> None:
-    """Keep the site, the worker that is left and the pass running until Ctrl-C."""
+    """Keep the site, the workers that are left and the pass running until Ctrl-C."""
     try:
-        say(f"The admin stays at {url} until Ctrl-C.")
+        say(f"The site stays at {url} until Ctrl-C.")
         while True:
             children.check()
             time.sleep(1)
@@ -97,7 +100,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _show(folder: Path, database: Path, scratch: Path, children: Children) -> str:
-    """Tell the whole story; return the admin's address."""
+    """Tell the whole story; return the site's address."""
     password, token = _prepare(database)
     begun = time.monotonic()
     large = files.make_large(scratch / "large.bin")
@@ -105,64 +108,79 @@ def _show(folder: Path, database: Path, scratch: Path, children: Children) -> st
     paths = [large, unreadable, *files.find(folder)]
     ids = _admit(paths, large)
     say(f"Admitted {len(ids)} files: those of {folder}, one of {files.LARGE_MIB} MiB, and one that nobody can read.")
+    # Its handlers need Django to be set up.
+    from project.demo.scenes import DEFINITIONS, Scenes
+
+    scenes = Scenes(folder, scratch, _free_port(0))
+    scenes.admit()
 
     port = _free_port(8000)
-    url = f"http://127.0.0.1:{port}/admin/"
+    url = f"http://127.0.0.1:{port}/"
     children.start("site", "runserver", "--noreload", f"127.0.0.1:{port}", DEBUG="1")
-    options = ("--concurrency", "4", "--lease-ms", str(LEASE_MS), "--poll-ms", "200", "--grace", "1")
+    options = ("--lease-ms", str(LEASE_MS), "--poll-ms", "200", "--grace", "1", "--concurrency")
     near, far = WORKERS
-    children.start(near, "workloads_worker", "--worker-id", near, *options)
+    children.start(near, "workloads_worker", "--worker-id", near, *options, "4")
     # As it would on another machine: an address, a token, the handlers, and neither Django nor this site's settings.
     children.start(
         far,
-        *(f"http://127.0.0.1:{port}/api", "--worker-id", far, "--handlers", "project.handlers", *options),
+        *(f"{url}api", "--worker-id", far, "--handlers", "project.handlers", *options, "4"),
         program=("-m", "workloads.client"),
         WORKLOADS_TOKEN=token,
     )
+    chosen = [option for definition in DEFINITIONS for option in ("--definition", definition)]
+    given = ("--worker-id", SCENES_WORKER, "--handlers", "project.demo.handlers", *chosen)
+    children.start(SCENES_WORKER, "workloads_worker", *given, *options, "2")
     children.start("pass", "workloads_pass", "--interval", "1")
-    say(
-        f"{near} works in the site's own environment, {far} over HTTP with a token: http://127.0.0.1:{port}/api/v1/docs/"
-    )
-    say(f"The admin: {url}  user: operator  password: {password}")
+    say(f"{near} works in the site's own environment, {far} over HTTP with a token: {url}api/v1/docs/")
+    say(f"The admin: {url}admin/  user: admin, operator or viewer  password: {password}")
 
     with tqdm(total=2 * len(ids), desc="files", unit=" steps", disable=not sys.stderr.isatty(), leave=False) as bar:
-        _watch(bar, len(ids), Casualty(ids[large], children), children)
+        _watch(bar, len(ids), Casualty(ids[large], children), scenes.look, children)
         counts = _check(bar, ids, unreadable)
     _visit(port)
     seconds = time.monotonic() - begun
     say("")
-    changed = f"; {counts['changed']} files were changed meanwhile" if counts["changed"] else ""
+    changed = f"; {counts['changed']} of them changed meanwhile" if counts["changed"] else ""
     for name, value, note in (
         ("succeeded", str(counts["succeeded"]), f"every checksum is equal to a second computation{changed}"),
         ("retried", str(counts["retried"]), "what the killed worker held, by another attempt"),
         ("dead-lettered", str(counts["dead-lettered"]), "unreadable, as one was made to be"),
+        ("scenes", str(len(scenes.rows())), f"one of everything else that may become of work, by {SCENES_WORKER}"),
         ("seconds", f"{seconds:.1f}", ""),
     ):
         say(f"  {name:<15}{value:>8}  {note}".rstrip())
     say("")
+    for name, path in _sights(ids[large], scenes.rows()):
+        say(f"  {name:<15}{url}{path}")
+    say("")
     return url
 
 
+def _sights(large_id: str, scenes: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is worth looking at, and where."""
+    page = "admin/workloads/workload/{}/change/"
+    yield "front page", ""
+    yield "overview", "admin/workloads/"
+    yield "recovered", page.format(large_id)
+    yield "in progress", page.format(scenes["running"].workload_id)
+    yield "with a result", page.format(scenes["result"].workload_id)
+    yield "re-armed", page.format(scenes["published"].workload_id)
+    yield "blocked", page.format(scenes["blocked"].workload_id)
+    yield "dead letters", "admin/workloads/workload/?state=DEAD_LETTER"
+
+
 def _prepare(database: Path) -> tuple[str, str]:
-    """Make the database anew, with one operator and one far worker; return the one's password, the other's token."""
+    """Make the database anew, with its people and programs; return the staff's password and the far worker's token."""
     for ending in ("", "-wal", "-shm", "-journal"):
         Path(f"{database}{ending}").unlink(missing_ok=True)
     django.setup()
-    from django.contrib.auth import get_user_model
     from django.core.management import call_command
 
+    from project.demo import people
+
     call_command("migrate", verbosity=0)
-    password = secrets.token_urlsafe(9)
-    get_user_model().objects.create_superuser("operator", password=password)
     say(f"Migrated {database}.")
-    far = WORKERS[1]
-    given = ("--tenant", "demo", "--application", "files", "--role", "worker", "--capability", "files:read")
-    with io.StringIO() as out, io.StringIO() as note:
-        call_command("workloads_access", far, "--create-user", *given, "--worker-prefix", far, stdout=out)
-        out.truncate(0)
-        out.seek(0)
-        call_command("workloads_token", far, "--days", "1", stdout=out, stderr=note)
-        return password, out.getvalue().strip()
+    return people.make_staff(), people.make_programs(WORKERS[1])
 
 
 def _admit(paths: list[Path], large: Path) -> dict[Path, str]:
@@ -176,8 +194,8 @@ def _admit(paths: list[Path], large: Path) -> dict[Path, str]:
         part = paths[start : start + ITEMS_A_CALL]
         requests = [
             AdmissionRequest(
-                tenant_id="demo",
-                application_id="files",
+                tenant_id=TENANT,
+                application_id=APPLICATION,
                 requested_by="demo",
                 # A path may be longer than a key.
                 idempotency_key=hashlib.sha256(os.fsencode(path)).hexdigest(),
@@ -253,8 +271,8 @@ class Casualty:
             raise Broken(f"saved at {self._saved_at}, but the next checkpoint is at {later.state['offset']}")
 
 
-def _watch(bar: Any, total: int, casualty: Casualty, children: Children) -> None:
-    """Show how far the work is until all has come to rest; raise Broken if it gets no further."""
+def _watch(bar: Any, total: int, casualty: Casualty, look: Callable[[], bool], children: Children) -> None:
+    """Show how far the work is until all has come to rest, and the scenes are there; Broken if it gets no further."""
     from django.db.models import Count
 
     from workloads.lifecycle.states import RESTING
@@ -265,7 +283,8 @@ def _watch(bar: Any, total: int, casualty: Casualty, children: Children) -> None
     while True:
         children.check()
         casualty.look()
-        counts = dict(Workload.objects.order_by().values_list("state").annotate(Count("pk")))
+        scenes_are_there = look()
+        counts = dict(_of_files(Workload).order_by().values_list("state").annotate(Count("pk")))
         at_rest = sum(count for state, count in counts.items() if state in RESTING)
         said = ", ".join(f"{state} {count}" for state, count in sorted(counts.items()))
         bar.n = at_rest
@@ -274,14 +293,19 @@ def _watch(bar: Any, total: int, casualty: Casualty, children: Children) -> None
         if bar.disable and now - shown_at > 5:
             shown_at = now
             say(f"{at_rest} of {total} files: {said}")
-        if at_rest == total:
+        if at_rest == total and scenes_are_there:
             casualty.verify()
             return
         if counts != before:
             before, moved_at = counts, now
-        if now - moved_at > STALLED_S:
+        if now - moved_at > STALLED_S and at_rest < total:
             raise Broken(f"nothing has moved for {STALLED_S:.0f} s: {said}")
         time.sleep(0.1)
+
+
+def _of_files(model: Any) -> Any:
+    """Return the workloads that are files, and not scenes."""
+    return model.objects.filter(tenant_id=TENANT, application_id=APPLICATION)
 
 
 def _check(bar: Any, ids: dict[Path, str], unreadable: Path) -> Counter[str]:
@@ -289,7 +313,7 @@ def _check(bar: Any, ids: dict[Path, str], unreadable: Path) -> Counter[str]:
     from workloads.models import Result, Workload
 
     outputs: dict[str, Any] = dict(Result.objects.values_list("record__workload_id", "output"))
-    counts = Counter(retried=Workload.objects.filter(attempt_count__gt=1).count())
+    counts = Counter(retried=_of_files(Workload).filter(attempt_count__gt=1).count())
     for path, workload_id in ids.items():
         bar.update()
         output = outputs.get(workload_id)
@@ -318,8 +342,8 @@ def _check_unread(path: Path, workload_id: str) -> None:
 
 
 def _visit(port: int) -> None:
-    """Raise Broken unless the site serves the admin's login, and its styles."""
-    for path in ("/admin/login/", "/static/workloads/admin.css"):
+    """Raise Broken unless the site serves its front page, the admin's login, and their styles."""
+    for path in ("/", "/admin/login/", "/static/site/site.css", "/static/workloads/admin.css"):
         connection = HTTPConnection("127.0.0.1", port, timeout=10)
         try:
             connection.request("GET", path)

@@ -1,15 +1,13 @@
-"""Access and tokens in the admin: who may do what, and a token that is shown once."""
+"""Access in the admin: who may do what over HTTP."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
+from django.contrib import admin
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
 from django.test import Client
-from knox.models import AuthToken
 
-from tests.api.tools import Caller, claiming
 from workloads.models import Access
 
 pytestmark = pytest.mark.django_db
@@ -79,20 +77,67 @@ def test_a_role_is_needed_and_a_prefix_is_one_users_alone(staff, user):
     assert Access.objects.count() == 1
 
 
-def test_a_token_is_issued_and_shown_once(staff, user):
-    Access.objects.create(user=user, tenant_id="acme", is_worker=True)
-    given = {"user": user.pk, "expiry_0": "2030-01-01", "expiry_1": "00:00"}
-    page = staff.post("/admin/knox/authtoken/add/", given, follow=True).content.decode()
-    token = re.search(r"TOKEN (\w+)", page)[1]
-    assert token not in staff.get("/admin/knox/authtoken/").content.decode()
-    assert token not in "".join(str(value) for value in vars(AuthToken.objects.get()).values())
-    caller = Caller(None)
-    caller.headers["authorization"] = f"Bearer {token}"
-    assert caller.post("claims/", claiming()).status == 200
-
-
-@pytest.mark.parametrize("path", ["/admin/workloads/access/", "/admin/knox/authtoken/"])
+@pytest.mark.parametrize("path", ["/admin/workloads/access/", "/admin/workloads/access/tokens/"])
 def test_staff_without_the_permission_sees_neither(client, path):
     clerk = get_user_model().objects.create_user("clerk", is_staff=True)
     client.force_login(clerk)
     assert client.get(path).status_code == 403
+
+
+def test_the_form_says_what_each_role_may_do(staff):
+    text = staff.get(ADD).content.decode()
+    for said in (
+        "read and cancel what it admitted",
+        "claim it with its input",
+        "cancel, re-arm and time out",
+        "It changes nothing",
+        "Without a row a user may do nothing there",
+    ):
+        assert said in text, said
+
+
+def test_the_list_reads_as_who_may_what_where(staff, user):
+    wide = Access(user=user, tenant_id="acme", is_operator=True, capabilities=frozenset("abcdefg"))
+    narrow = Access(user=user, tenant_id="beta", application_id="app", is_worker=True, worker_prefix="<b>w")
+    own = Access(user=user, tenant_id="gamma", is_requester=True, reads_payloads=True)
+    none = Access(user=user, tenant_id="delta", is_viewer=True)
+    for row in (wide, narrow, own, none):
+        row.save()
+    cells = {
+        row.tenant_id: [str(getattr(staff_admin(), name)(row)) for name in COLUMNS] for row in Access.objects.all()
+    }
+    assert cells["acme"] == ["acme<br>all applications", "operator", "a, b, c, d, e and 2 more", "–", "of all work"]
+    assert cells["beta"][:3] == ["beta<br>app", "worker", "–"]
+    assert "&lt;b&gt;w" in cells["beta"][3] and cells["beta"][4] == "of what it claims"
+    assert cells["gamma"][4] == "of its own work"
+    assert cells["delta"][4] == "no"
+    text = staff.get("/admin/workloads/access/").content.decode()
+    assert "a, b, c, d, e and 2 more" in text and "<b>w" not in text
+
+
+COLUMNS = ("place", "roles", "shown_capabilities", "prefix", "payloads")
+
+
+def staff_admin():
+    return admin.site.get_model_admin(Access)
+
+
+def test_who_may_only_look_sees_a_row_and_no_form(client, user):
+    row = Access.objects.create(user=user, tenant_id="acme", is_viewer=True)
+    clerk = get_user_model().objects.create_user("clerk", is_staff=True)
+    clerk.user_permissions.add(Permission.objects.get(codename="view_access"))
+    client.force_login(clerk)
+    answer = client.get(f"/admin/workloads/access/{row.pk}/change/")
+    assert answer.status_code == 200 and b'name="_save"' not in answer.content
+    assert client.get("/admin/workloads/access/999/change/").status_code == 302
+
+
+def test_the_list_is_narrowed_to_a_role(staff, user):
+    Access.objects.create(user=user, tenant_id="acme", is_viewer=True)
+    Access.objects.create(user=user, tenant_id="beta", is_worker=True)
+    address = "/admin/workloads/access/?role="
+    found = {
+        role: [row.tenant_id for row in staff.get(f"{address}{role}").context["cl"].result_list]
+        for role in ("viewer", "worker", "operator", "none")
+    }
+    assert found == {"viewer": ["acme"], "worker": ["beta"], "operator": [], "none": ["acme", "beta"]}

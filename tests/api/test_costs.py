@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,19 @@ from tests.api.tools import Caller, admission, claiming, fence, place
 from tests.api.world import ALL, admit, claim, running
 from workloads import authority
 from workloads.api import answers
+from workloads.authority import registry
 from workloads.contract import Dependency, Fence
 
 pytestmark = pytest.mark.django_db
 
 AUTHENTICATED = 3
 """The token and its user, the user's other tokens, its access."""
+
+
+@pytest.fixture(autouse=True)
+def noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a worker be noted with its first call alone, however slow the machine is."""
+    monkeypatch.setattr(registry, "EVERY", dt.timedelta(hours=1))
 
 
 @pytest.fixture

@@ -200,6 +200,7 @@ FILTERS: dict[str, Callable[[Workload], bool]] = {
     "blocked=true": lambda w: w.dependency_standing != "met",
     "blocked=false": lambda w: w.dependency_standing == "met",
     f"failure=hidden words&state=DEAD_LETTER&created_after={iso(NOON)}": lambda w: w.state == "DEAD_LETTER",
+    f"failure=Hidden WORDS&state=DEAD_LETTER&created_after={iso(NOON)}": lambda w: w.state == "DEAD_LETTER",
     f"failure=%25&state=DEAD_LETTER&created_after={iso(NOON)}": lambda w: False,
     f"failure=other&state=DEAD_LETTER&finished_after={iso(NOON)}": lambda w: False,
     f"failure=words&state=DEAD_LETTER&failure_kind=hidden-kind&finished_after={iso(NOON)}": lambda w: (

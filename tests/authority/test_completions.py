@@ -270,6 +270,28 @@ def test_what_is_no_report_refuses_its_item_alone(wrong: Any) -> None:
     assert given.schema_version == 2**31 - 1
 
 
+def test_a_batch_goes_on_after_each_kind_of_refusal_and_after_a_repeat() -> None:
+    done, stale, taken, *good = (running(f"k{n}") for n in range(7))
+    complete(done, "done")
+    gone = {"workload_id": "gone", "tenant_id": "t", "application_id": "app", "state": "SUCCEEDED"}
+    Tombstone.objects.create(**gone, pruned_at=ENDED_AT, result_key=key_of("t", "gone"))
+    asked = [
+        (replace(done, workload_id="none"), "none", "WORKLOAD_NOT_FOUND"),
+        (good[0], "0", "0"),
+        (done, "done", "done"),
+        (good[1], "1", "1"),
+        (replace(stale, claim_id="none"), "stale", "WORKLOAD_CLAIM_INVALID"),
+        (good[2], "2", "2"),
+        (taken, "gone", "WORKLOAD_RESULT_DUPLICATE"),
+        (good[3], "3", "3"),
+    ]
+    reports = [CompletionReport(fence=fence, result_id=result_id, output=1) for fence, result_id, _ in asked]
+    answers = authority.complete_many(reports, now=ENDED_AT)
+    told = [answer.code if isinstance(answer, WorkloadError) else answer.result_id for answer in answers]
+    assert told == [expected for _, _, expected in asked]
+    assert [state_of(fence.workload_id) for fence in good] == ["SUCCEEDED"] * 4
+
+
 def test_one_workload_is_ended_once_in_a_batch_whatever_the_result_is_called() -> None:
     fence = running()
     first, second = authority.complete_many(

@@ -77,6 +77,13 @@ def test_a_context_with_a_start_is_running() -> None:
     assert events(workload_id)[-1].to_state == "RUNNING"
 
 
+def test_unless_more_is_asked_for_one_is_claimed_and_is_not_running() -> None:
+    first, second = admit_some()
+    (given,) = authority.claim_next_with_context(**ASKED)
+    assert given.workload_id == first
+    assert [events(workload_id)[-1].to_state for workload_id in (first, second)] == ["CLAIMED", "READY"]
+
+
 def test_a_repeat_brings_the_contexts_again_in_the_same_order() -> None:
     low, high = admit("low", capability_snapshot={"c"}), admit("high", priority=1, capability_snapshot={"c"})
     first = take(request_id="r")

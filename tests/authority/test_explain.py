@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from tests.authority.builders import (
     CLAIMED,
@@ -189,6 +192,38 @@ def test_it_counts_up_to_a_thousand(others: int, expected: tuple[int, bool]) -> 
     authority.admit_many([request(f"k{n}", priority=1) for n in range(others)], now=T0)
     details = why(admit("mine"))["behind_others"]
     assert (details["count"], details["more"]) == expected
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 7, 8, 9, 40])
+def test_several_queues_are_counted_each_as_far_as_it_goes_first(ahead: int) -> None:
+    authority.admit_many(
+        [request(f"{name}{n}", priority=1, definition_id=name) for name in ("d", "e") for n in range(ahead)]
+        + [request(f"after{name}{n}", priority=-1, definition_id=name) for name in ("d", "e") for n in range(10)],
+        now=T0,
+    )
+    found = why(admit("mine"))
+    assert found.get("behind_others", {}).get("count", 0) == 2 * ahead
+
+
+def test_of_those_that_go_later_one_is_read() -> None:
+    workload_id = admit("mine", priority=1)
+    authority.admit_many([request(f"k{n}") for n in range(50)], now=T0)
+    with CaptureQueriesContext(connection) as asked:
+        assert why(workload_id) == {}
+    heads = [query["sql"] for query in asked if "lane_" in query["sql"] and "LIMIT" in query["sql"]]
+    assert [sql for sql in heads if "priority DESC" in sql and "LIMIT 1)" not in sql] == []
+    assert any("LIMIT 1)" in sql for sql in heads)
+
+
+@pytest.mark.parametrize(("looked_at", "count"), [(3, 3), (10, 5)])
+def test_of_what_waits_beside_the_queues_a_bounded_number_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, looked_at: int, count: int
+) -> None:
+    # By its name, since the package's attribute of that name is the verb.
+    monkeypatch.setattr(importlib.import_module("workloads.authority.explain"), "MOST_LOOKED_AT", looked_at)
+    for n in range(5):
+        admit(f"k{n}", not_before=at(1_000), priority=1)
+    assert why(admit("mine"), now=at(2_000))["behind_others"]["count"] == count
 
 
 # pass_not_running

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core import signing
 
-from tests.authority.builders import id_of, refused, request
+from tests.authority.builders import admit, id_of, refused, request, write_raw
 from tests.support import T0, at
 from workloads import authority
 from workloads.models import Workload
@@ -145,3 +145,44 @@ def test_its_own_arguments_are_checked(field: str, bad: Any) -> None:
         issue(**{field: bad})
     assert caught.value.details is not None
     assert caught.value.details["field"] == field
+
+
+def test_a_grant_is_read_without_its_signature(settings: Any) -> None:
+    grant = issue()
+    workload_id = authority.admit(request(grant=grant, capability_snapshot={"a"}), now=at(1)).workload.workload_id
+    standing = authority.read_grant(workload_id, now=at(999))
+    assert standing is not None and standing.statement is not None
+    assert (standing.verifies, standing.holds, standing.fault) == (True, True, None)
+    stated = standing.statement
+    assert (stated.subject, stated.tenant_id, stated.application_id) == ("user", "t", "app")
+    assert stated.capabilities == {"a", "b"}
+    assert (stated.issued_at, stated.expires_at) == (T0, at(1_000))
+    assert grant not in repr(standing) and grant.rpartition(":")[2] not in repr(standing)
+    later = authority.read_grant(workload_id, now=at(1_000))
+    assert later is not None and later.verifies and later.holds is False
+    settings.SECRET_KEY = "the new key"
+    assert authority.read_grant(workload_id, now=at(1)) == type(standing)(verifies=False)
+
+
+def test_a_read_grant_says_what_it_does_not_cover() -> None:
+    workload_id = admit(grant=issue(), capability_snapshot={"a"}, now=at(1))
+    write_raw("admitted", workload_id, capability_snapshot='["a","c"]')
+    standing = authority.read_grant(workload_id, now=at(1))
+    assert standing is not None and standing.fault == "capabilities"
+    write_raw("admitted", workload_id, requested_by="somebody")
+    standing = authority.read_grant(workload_id, now=at(1))
+    assert standing is not None and standing.fault == "scope"
+
+
+def test_a_grant_that_holds_by_the_databases_clock_is_told_so() -> None:
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=5)
+    workload_id = admit(grant=issue(issued_at=None, expires_at=soon), now=None)
+    standing = authority.read_grant(workload_id)
+    assert standing is not None and standing.holds
+
+
+def test_work_without_a_grant_has_none_to_read() -> None:
+    assert authority.read_grant(admit()) is None
+    for nothing in ("workload_nothing", "", None):
+        with refused("WORKLOAD_NOT_FOUND"):
+            authority.read_grant(nothing)  # type: ignore[arg-type]

@@ -133,6 +133,23 @@ def test_what_is_no_pair_refuses_its_item_alone(wrong: Any) -> None:
     assert isinstance(kept, Claim)
 
 
+def test_a_heartbeat_that_is_refused_refuses_its_item_alone() -> None:
+    kept, stale = running("kept"), replace(running("other"), claim_id="none")
+    nobody = replace(kept, workload_id="none")
+    answers = authority.heartbeat_many([(nobody, 5), (stale, 5), (kept, 900_000)], now=at(5_000))
+    codes = [answer.code for answer in answers if isinstance(answer, WorkloadError)]
+    assert codes == ["WORKLOAD_NOT_FOUND", "WORKLOAD_CLAIM_INVALID"]
+    assert isinstance(answers[2], Claim) and answers[2].expires_at == at(905_000)
+
+
+def test_a_batch_takes_two_heartbeats_of_one_claim_in_their_order() -> None:
+    fence = running()
+    first, second = authority.heartbeat_many([(fence, 900_000), (fence, 5)], now=at(5_000))
+    assert isinstance(first, Claim) and first.expires_at == at(905_000)
+    assert second == first
+    assert authority.get(fence.workload_id).expires_at == at(905_000)
+
+
 # context
 
 

@@ -134,6 +134,29 @@ def test_a_block_that_is_rolled_back_takes_no_other_blocks_word_along(said, last
     assert said == ["after"]
 
 
+def test_the_word_of_a_block_within_blocks_lasts_as_long_as_what_it_stored(said):
+    with transaction.atomic():
+        with undone(), transaction.atomic():
+            authority.admit(request("lost"))
+        with transaction.atomic():
+            with undone():
+                authority.admit(request("lost too"))
+            with transaction.atomic():
+                authority.admit(request("kept"))
+        with undone(), transaction.atomic():
+            authority.admit(request("lost again"))
+    assert said == ["after"]
+
+
+def test_however_often_a_transaction_asks_one_word_waits(said):
+    with transaction.atomic():
+        for key in "abc":
+            authority.admit(request(key))
+            with transaction.atomic():
+                authority.admit(request(key * 2))
+        assert len(connection.run_on_commit) == 1
+
+
 def test_the_next_transaction_speaks_for_itself(said):
     for key in "abc":
         with transaction.atomic():

@@ -55,6 +55,13 @@ def test_admissions_are_stored_and_read_again() -> None:
     assert_sound()
 
 
+def test_a_batch_is_admitted_and_answered_again_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "MAX_TURNS", 1)
+    admit_all()
+    answers = authority.admit_many([request(key) for key in KEYS], now=at(1))
+    assert [a.created for a in answers if isinstance(a, Admission)] == [False] * 5
+
+
 def test_work_of_several_lanes() -> None:
     authority.admit_many([request(key, definition_id=key, priority=ord(key)) for key in KEYS], now=T0)
     assert [fence.workload_id for fence in start_all()] == [id_of(key) for key in reversed(KEYS)]

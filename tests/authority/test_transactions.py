@@ -30,6 +30,7 @@ from tests.authority.builders import (
 from tests.authority.connections import Undone, lock, other_connection
 from tests.support import T0, at
 from workloads import authority
+from workloads.authority import records
 from workloads.authority.records import is_repeatable
 from workloads.contract import CompletionReport, Dependency, Timeouts
 from workloads.lifecycle import deadlines
@@ -255,6 +256,26 @@ def test_claim_next_passes_over_what_another_caller_holds_and_does_not_wait() ->
         assert ask() == []
         assert "released_at" not in other
     assert other["answer"] == ids[:3]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_explain_waits_for_nobody() -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer, and no row locks to wait for.")
+    workload_id = admit()
+    with other_connection(lock(workload_id)) as other:
+        assert authority.explain(workload_id, now=at(1)) == []
+        assert "released_at" not in other
+
+
+@pytest.mark.django_db
+def test_the_clock_is_read_together_with_a_lock_alone() -> None:
+    workload_id = admit()
+    tx = records.Transaction(connection, None)
+    (snapshot,) = records.read_workloads(tx, "a.workload_id = %s", [workload_id])
+    assert tx.clock is None
+    assert records.lock_workloads(tx, pks=[snapshot.pk]) == [snapshot]
+    assert tx.clock is not None
 
 
 @pytest.mark.django_db(transaction=True)

@@ -126,3 +126,7 @@ def complete_many(fences: list[dict[str, Any]], prefix: str) -> Any:
 def admit_many(keys: list[str], changes: dict[str, Any]) -> Any:
     answers = authority.admit_many([request(key, **changes) for key in keys])
     return [a.code if isinstance(a, WorkloadError) else a.created for a in answers]
+
+
+def note_worker(worker_id: str) -> bool:
+    return authority.note_worker(worker_id, capabilities=(), has_claimed=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, update_wrapper
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -11,72 +15,155 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
-from django.utils.translation import gettext as _, gettext_lazy, ngettext
+from django.utils.translation import gettext as _, ngettext
 
-from workloads.admin import rearming
+from workloads import authority
+from workloads.admin import interventions
 from workloads.admin.base import ReadingAdmin
+from workloads.admin.criteria import Criteria
+from workloads.admin.deeds import DEEDS, DONE, Deed, actor_name, applies, effects, form_for
+from workloads.lifecycle.interventions import Verb
 
 MOST_MESSAGES: Final = 20
 FILTERS: Final = "_changelist_filters"
+# Whoever comes by this address began it, so it goes on by itself.
+GOING: Final = "#going"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Something that may be done to one workload, and where."""
+
+    label: Any
+    url: str
+
+
+def _entry(verb: Verb) -> Callable[..., HttpResponse | None]:
+    """Return the entry of the list's action menu that goes on to the page that asks for the reason."""
+
+    def act(self: Interventions, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self.ask(request, queryset, DEEDS[verb])
+
+    act.__name__ = str(verb)
+    return admin.action(act, description=DEEDS[verb].entry, permissions=[str(verb)])
 
 
 class Interventions(ReadingAdmin):
     """The actions' part of the admin of workloads."""
 
-    actions = ("rearm",)
+    actions = tuple(str(verb) for verb in Verb)
+
+    rearm = _entry(Verb.REARM)
+    cancel = _entry(Verb.CANCEL)
+    force_cancel = _entry(Verb.FORCE_CANCEL)
+    time_out = _entry(Verb.TIME_OUT)
 
     def has_rearm_permission(self, request: HttpRequest) -> bool:
-        """Whether this operator may re-arm: the right of its own, and that to look."""
-        return self.has_view_permission(request) and request.user.has_perm("workloads.rearm_workload")
+        return DEEDS[Verb.REARM].is_open_to(request.user)
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return DEEDS[Verb.CANCEL].is_open_to(request.user)
+
+    def has_force_cancel_permission(self, request: HttpRequest) -> bool:
+        return DEEDS[Verb.FORCE_CANCEL].is_open_to(request.user)
+
+    def has_time_out_permission(self, request: HttpRequest) -> bool:
+        return DEEDS[Verb.TIME_OUT].is_open_to(request.user)
 
     def get_urls(self) -> list[URLPattern]:
-        rearm = path("rearm/", self.admin_site.admin_view(self.rearm_view), name="workloads_workload_rearm")
-        return [rearm, *super().get_urls()]
+        return [*(self._url_of(deed) for deed in DEEDS.values()), *super().get_urls()]
 
-    @admin.action(description=gettext_lazy("Re-arm selected workloads…"), permissions=["rearm"])
-    def rearm(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Go on to the page that asks for the reason."""
-        keys = list(queryset.values_list("pk", flat=True)[: rearming.MOST_AT_ONCE + 1])
-        if len(keys) > rearming.MOST_AT_ONCE:
-            said = _("At most %(most)d workloads are re-armed at once: select fewer.")
-            self.message_user(request, said % {"most": rearming.MOST_AT_ONCE}, messages.ERROR)
+    def _url_of(self, deed: Deed) -> URLPattern:
+        view = update_wrapper(partial(self.intervene_view, deed=deed), self.intervene_view)
+        return path(deed.path, self.admin_site.admin_view(view), name=deed.url_name)
+
+    def offers(self, request: HttpRequest, workload: Any) -> list[Offer]:
+        """Return what this person may do to this workload, as it stands."""
+        return [
+            Offer(deed.offer, f"{self._page_of(deed)}?{urlencode({'pk': workload.pk})}")
+            for deed in DEEDS.values()
+            if deed.is_open_to(request.user) and applies(deed.verb, workload.state)
+        ]
+
+    def ask(self, request: HttpRequest, queryset: QuerySet[Any], deed: Deed) -> HttpResponse | None:
+        """Go on to the page that asks for the reason: of the selected, or of all that match the list's filter."""
+        if request.POST.get("select_across") == "1":
+            return self._begin(request, deed)
+        keys = list(queryset.values_list("pk", flat=True)[: interventions.MOST_AT_ONCE + 1])
+        if len(keys) > interventions.MOST_AT_ONCE:
+            said = _("At most %(most)d workloads are decided on by one page: select fewer, or all that match.")
+            self.message_user(request, said % {"most": interventions.MOST_AT_ONCE}, messages.ERROR)
             return None
         query = urlencode({"pk": keys, FILTERS: request.GET.urlencode()}, doseq=True)
-        return HttpResponseRedirect(f"{self.rearm_url()}?{query}")
+        return HttpResponseRedirect(f"{self._page_of(deed)}?{query}")
+
+    def _begin(self, request: HttpRequest, deed: Deed) -> HttpResponse | None:
+        # As they are meant now: "in the last hour" must not move on while work is selected.
+        criteria = Criteria.read(request.GET).pinned()
+        if criteria.problems:
+            said = _("The filter can't be read, so nothing was selected: %(problem)s")
+            problem = next(iter(criteria.problems.values()))
+            self.message_user(request, said % {"problem": problem}, messages.ERROR)
+            return None
+        action = authority.begin_bulk(deed.verb, actor=actor_name(request.user), criteria=criteria.query)
+        url = reverse("admin:workloads_bulkaction_change", args=[action.pk], current_app=self.admin_site.name)
+        return HttpResponseRedirect(f"{url}{GOING}")
 
     # A refusal may have recorded something (section 1 of the contract): no transaction may undo it.
     @transaction.non_atomic_requests
-    def rearm_view(self, request: HttpRequest) -> HttpResponse:
+    def intervene_view(self, request: HttpRequest, deed: Deed) -> HttpResponse:
         """Show what is about to happen and ask for the reason; then do it, and say what became of each."""
-        if not self.has_rearm_permission(request):
+        if not deed.is_open_to(request.user):
             raise PermissionDenied
         is_sent = request.method == "POST"
-        wanted = rearming.parse_keys(request.POST.getlist("item") if is_sent else request.GET.getlist("pk"))
-        if not wanted or len(wanted) > rearming.MOST_AT_ONCE:
-            said = _("Select 1 to %(most)d workloads.") % {"most": rearming.MOST_AT_ONCE}
+        sent = interventions.parse_items(request.POST.getlist("item")) if is_sent else None
+        if is_sent and sent is None:
+            said = _("The form was not what this page had sent, so nothing was done. Select the workloads again.")
             self.message_user(request, said, messages.ERROR)
             return HttpResponseRedirect(self._list_url(request))
-        form = rearming.RearmForm(request.POST if is_sent else None)
-        if is_sent and form.is_valid():
-            self._tell(request, rearming.rearm(wanted, user=request.user, **form.cleaned_data))
-            if len(wanted) == 1:
-                return HttpResponseRedirect(reverse("admin:workloads_workload_change", args=list(wanted)))
+        wanted: dict[int, int | None] = {**sent} if sent else interventions.parse_keys(request.GET.getlist("pk"))
+        if not wanted or len(wanted) > interventions.MOST_AT_ONCE or (is_sent and not sent):
+            said = _("Select 1 to %(most)d workloads.") % {"most": interventions.MOST_AT_ONCE}
+            self.message_user(request, said, messages.ERROR)
             return HttpResponseRedirect(self._list_url(request))
-        items = rearming.find(wanted)
-        context = {
-            "title": _("Re-arm workloads"),
+        form = form_for(deed.verb, request.POST if is_sent else None)
+        if sent and form.is_valid():
+            actor = actor_name(request.user)
+            self._tell(request, interventions.carry_out(deed.verb, sent, actor=actor, **form.cleaned_data))
+            if len(sent) == 1:
+                return HttpResponseRedirect(reverse("admin:workloads_workload_change", args=list(sent)))
+            return HttpResponseRedirect(self._list_url(request))
+        return self.render(request, "workload/intervene", self._asked(request, deed, form, wanted))
+
+    def _asked(self, request: HttpRequest, deed: Deed, form: Any, wanted: dict[int, int | None]) -> dict[str, Any]:
+        items = interventions.find(deed.verb, wanted)
+        chosen = [item for item in items if item.applies]
+        late = sum(item.overall_has_passed for item in chosen) if deed.verb is Verb.REARM else 0
+        said = ngettext(
+            "The overall deadline of %(count)d of these has passed: it is refused unless that starts anew.",
+            "The overall deadlines of %(count)d of these have passed: they are refused unless those start anew.",
+            late,
+        )
+        return {
+            "title": deed.title,
+            "deed": deed,
             "form": form,
-            "parked": [item for item in items if item.is_parked],
-            "others": [item for item in items if not item.is_parked],
+            "chosen": chosen,
+            "others": [item for item in items if not item.applies],
+            "effects": effects(deed.verb, {item.state for item in chosen}),
+            "late": said % {"count": late} if late else "",
+            "button": deed.button % {"number": len(chosen), "count": len(chosen)},
+            "is_rearm": deed.verb is Verb.REARM,
             "back_url": self._list_url(request),
         }
-        return self.render(request, "workload/rearm", context)
 
-    def _tell(self, request: HttpRequest, outcomes: list[rearming.Outcome]) -> None:
+    def _tell(self, request: HttpRequest, outcomes: list[interventions.Outcome]) -> None:
         refused = [outcome for outcome in outcomes if outcome.refusal is not None]
-        if done := len(outcomes) - len(refused):
-            said = ngettext("%(count)d workload was re-armed.", "%(count)d workloads were re-armed.", done)
-            self.message_user(request, said % {"count": done}, messages.SUCCESS)
+        for state, number in Counter(outcome.state for outcome in outcomes if outcome.changed).items():
+            self.message_user(request, DONE[state] % {"number": number, "count": number}, messages.SUCCESS)
+        if left := len(outcomes) - len(refused) - sum(outcome.changed for outcome in outcomes):
+            said = ngettext("%(count)d workload was so already.", "%(count)d workloads were so already.", left)
+            self.message_user(request, said % {"count": left}, messages.INFO)
         for outcome in refused[:MOST_MESSAGES]:
             self.message_user(request, f"{outcome.name}: {outcome.refusal}", messages.ERROR)
         more = len(refused) - MOST_MESSAGES
@@ -84,8 +171,8 @@ class Interventions(ReadingAdmin):
             said = ngettext("%(count)d more was refused.", "%(count)d more were refused.", more)
             self.message_user(request, said % {"count": more}, messages.ERROR)
 
-    def rearm_url(self) -> str:
-        return reverse("admin:workloads_workload_rearm", current_app=self.admin_site.name)
+    def _page_of(self, deed: Deed) -> str:
+        return reverse(f"admin:{deed.url_name}", current_app=self.admin_site.name)
 
     def _list_url(self, request: HttpRequest) -> str:
         url = reverse("admin:workloads_workload_changelist", current_app=self.admin_site.name)

@@ -8,9 +8,15 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
+from workloads.admin.zones import InZone
 
-class ReadingAdmin(admin.ModelAdmin):
-    """Nothing is added, changed or deleted here: rows are read, and the authority alone writes."""
+
+class ReadingAdmin(InZone, admin.ModelAdmin):
+    """Nothing is added, changed or deleted here: rows are read, and the authority alone writes.
+
+    Every address of it is shown in the zone of whoever asks. Its templates end with
+    `{% block footer %}{% include "admin/workloads/zone.html" %}{% endblock %}`, which says so.
+    """
 
     class Media:
         css = {"all": ("workloads/admin.css",)}

@@ -11,8 +11,9 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince, timeuntil
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, npgettext_lazy
 
+from workloads.admin.zones import offset
 from workloads.contract import WorkloadState
 
 NOTHING: Final = "–"
@@ -35,6 +36,17 @@ TONES: Final[Mapping[str, str]] = {
 }
 
 
+# After "in" and before "ago" many languages say "3 days" otherwise than alone.
+UNITS: Final[dict[str, Any]] = {
+    "year": npgettext_lazy("in or ago", "%(num)d year", "%(num)d years", "num"),
+    "month": npgettext_lazy("in or ago", "%(num)d month", "%(num)d months", "num"),
+    "week": npgettext_lazy("in or ago", "%(num)d week", "%(num)d weeks", "num"),
+    "day": npgettext_lazy("in or ago", "%(num)d day", "%(num)d days", "num"),
+    "hour": npgettext_lazy("in or ago", "%(num)d hour", "%(num)d hours", "num"),
+    "minute": npgettext_lazy("in or ago", "%(num)d minute", "%(num)d minutes", "num"),
+}
+
+
 def word(state: str) -> SafeString:
     """Return a state or status as the contract's word, in its colour."""
     # A long word may break at its underscores.
@@ -49,23 +61,42 @@ def code(text: str) -> SafeString:
 
 
 def instant(at: dt.datetime | None) -> str:
-    """Return an instant in the site's time zone, to the millisecond; the exact one shows on hovering."""
+    """Return an instant in the reader's time zone, to the millisecond, with its offset from UTC; "–" for none.
+
+    `datetime` holds it exactly, in UTC; on hovering, it shows to the microsecond. The zone is the one in use where this
+    is called: that of `zones.in_zone` on the admin's pages.
+    """
     if at is None:
         return NOTHING
-    local = timezone.localtime(at)
-    text = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03d}"
-    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), local.isoformat(), text)
+    local = _local(at)
+    text = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03d} {offset(local)}"
+    return _time(at, local, text)
 
 
 def relative(at: dt.datetime, now: dt.datetime, units: int = 2) -> str:
-    """Return how far `at` lies from `now`, in its greatest units; the exact instant shows on hovering."""
+    """Return how far `at` lies from `now`, in its greatest units; the instant shows on hovering, as in `instant`."""
     if abs(at - now) < dt.timedelta(minutes=1):
         seconds = abs(int((at - now).total_seconds()))
         said = _("%(count)d s") % {"count": seconds}
     else:
-        said = timeuntil(at, now, depth=units) if at > now else timesince(at, now, depth=units)
+        measure = timeuntil if at > now else timesince
+        said = measure(at, now, time_strings=UNITS, depth=units)
     text = _("in %(time)s") % {"time": said} if at > now else _("%(time)s ago") % {"time": said}
-    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), timezone.localtime(at), text)
+    return _time(at, _local(at), text)
+
+
+def _local(at: dt.datetime) -> dt.datetime:
+    """Return the instant in the reader's zone; in UTC where that zone's year would be none."""
+    try:
+        return timezone.localtime(at)
+    except OverflowError:
+        return at.astimezone(dt.UTC)
+
+
+def _time(at: dt.datetime, local: dt.datetime, text: str) -> SafeString:
+    exact = f"{at.astimezone(dt.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    title = f"{local:%Y-%m-%d %H:%M:%S.%f} {offset(local)}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', exact, title, text)
 
 
 def short(text: str, most: int = SHORT_CHARS) -> str:
@@ -83,21 +114,8 @@ def folded(text: str | None) -> str:
     head = short(text)
     if head == text:
         return text
-    return format_html('<details><summary>{}</summary><pre class="workloads-text">{}</pre></details>', head, text)
-
-
-def pretty(value: Any) -> SafeString:
-    """Return a JSON value, indented."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
-    return format_html('<pre class="workloads-text" tabindex="0">{}</pre>', text)
-
-
-def pretty_head(text: str, most: int) -> SafeString:
-    """Return JSON text indented if it has at most `most` characters, and else its beginning."""
-    if len(text) <= most:
-        return pretty(json.loads(text))
-    note = _("cut: the record holds more")
-    return format_html('<pre class="workloads-text" tabindex="0">{}…</pre><em>{}</em>', text[:most], note)
+    whole = format_html('<pre class="workloads-text" tabindex="0">{}</pre>', text)
+    return format_html("<details><summary>{}</summary>{}</details>", head, whole)
 
 
 def pairs(mapping: Mapping[str, Any]) -> str:

@@ -1,139 +1,166 @@
-"""What a workload's page shows: where it stands, why it does not run, and its history, in bounded numbers of rows."""
+"""What a workload's page shows of its record: what was admitted, how it stands, and its history as tables."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import Q
-from django.db.models.functions import Left
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from workloads import authority
-from workloads.admin.display import (
-    NOTHING,
-    code,
-    folded,
-    instant,
-    listed,
-    pairs,
-    pretty,
-    pretty_head,
-    relative,
-    word,
+from workloads.admin import page_json, page_record
+from workloads.admin.display import NOTHING, instant, listed, pairs, word
+from workloads.admin.page_blockers import link
+from workloads.admin.page_payloads import inline, withheld
+from workloads.admin.page_record import Record, cut_note
+from workloads.admin.page_rows import Row
+from workloads.admin.page_standing import budget_text
+from workloads.admin.page_table import Table
+from workloads.admin.page_text import (
+    cell,
+    identifier,
+    json_text,
+    listed_by,
+    opened,
+    prose,
+    quoted,
+    spoilt,
+    visible,
 )
-from workloads.contract import Blocker, RetryPolicy, Timeouts, WorkloadState
-from workloads.errors import WorkloadError
-from workloads.fields import TIMEOUT_NAMES
-from workloads.lifecycle.states import PARKED
-from workloads.models import Attempt, Result, Workload
+from workloads.admin.page_timeline import lasting
+from workloads.contract import RetryPolicy, Timeouts
+from workloads.fields import TIMEOUT_NAMES, policy_to_json
+from workloads.models import Workload
 
-MOST_EVENTS: Final = 200
-MOST_ATTEMPTS: Final = 50
-MOST_CHECKPOINTS: Final = 20
-MOST_STATE_CHARS: Final = 2_000
+REASON: Final = "reason"
 
-S = WorkloadState
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
-    """One part of the page. A cell is text, which the template escapes, or markup that is escaped already."""
-
-    anchor: str
-    title: str
-    headings: Sequence[str] = ()
-    rows: Sequence[Sequence[Any]] = ()
-    note: str = ""
-    empty: str = ""
-
-    @property
-    def labelled(self) -> list[list[tuple[str, Any]]]:
-        """The rows, each cell with its column's heading."""
-        return [list(zip(self.headings, row, strict=True)) for row in self.rows]
+Facts = list[tuple[str, Any]]
 
 
 def budget(workload: Workload) -> str:
     """Return how many attempts count, of how many that the workload may have."""
     used = workload.attempt_count - workload.uncounted_releases
-    most = workload.retry_policy.max_attempts + workload.operator_retries
-    return _("%(used)d of %(most)d") % {"used": used, "most": most}
+    return budget_text(used, workload.retry_policy.max_attempts + workload.operator_retries)
 
 
-def sentence(workload: Workload, now: dt.datetime) -> str:
-    """Say in one sentence where the work stands."""
-    state = workload.state
-    worker = code(workload.worker_id or "")
-    if state == S.READY:
-        due = workload.next_attempt_at
-        if workload.dependency_standing != "met":
-            return _("It waits for other work.")
-        if due is not None and due > now:
-            return format_html(_("It is scheduled, and due {}."), relative(due, now))
-        return format_html(_("It has waited for a worker since it came due, {}."), relative(due or now, now))
-    if workload.expires_at is not None:
-        lease = relative(workload.expires_at, now)
-        if workload.expires_at <= now:
-            return format_html(_("{} held it; the lease was over {}, and a pass will recover it."), worker, lease)
-        if state == S.CLAIMED:
-            return format_html(_("{} has claimed it and not started yet; the lease ends {}."), worker, lease)
-        if state == S.CANCELLATION_REQUESTED:
-            return format_html(_("Its cancellation was requested; {} is to confirm. The lease ends {}."), worker, lease)
-        return format_html(_("{} is running it; the lease ends {}."), worker, lease)
-    ended = relative(workload.finished_at or workload.updated_at, now)
-    if state == S.SUCCEEDED:
-        return format_html(_("It is done, since {}."), ended)
-    if state == S.CANCELLED:
-        return format_html(_("It was called off {}."), ended)
-    if state in PARKED:
-        return format_html(_("It came to rest {}, until somebody re-arms or cancels it."), ended)
-    return format_html(_("It changed {}."), ended)
+def what(record: Record) -> list[tuple[str, Any]]:
+    """Return what an operator must know at once, by name."""
+    shown = dict(_identity(record))
+    names = (_("Definition"), _("Revision"), _("Tenant"), _("Application"), _("Idempotency key"))
+    found = [(name, shown[name]) for name in names if name in shown]
+    return [*found, (_("Attempts used"), _budget(record)), (_("Re-armed"), record.workload.operator_retries)]
 
 
-def blockers(workload_id: str) -> list[tuple[Blocker, str]]:
-    """Return why the work does not run, each with its details as markup."""
-    try:
-        found = authority.explain(workload_id)
-    except WorkloadError:
-        # Pruned since the page began; its history below says so.
-        return []
-    return [(blocker, pairs({name: v for name, v in blocker.details.items() if v is not None})) for blocker in found]
-
-
-def facts(workload: Workload) -> list[tuple[str, Any]]:
-    """Return what was admitted, and the counters, by name."""
+def facts(record: Record) -> list[tuple[str, Facts]]:
+    """Return what was admitted, how it stands and by which rules, in groups by name."""
     return [
-        (_("Workload"), code(workload.workload_id)),
-        (_("Definition"), f"{workload.definition_id}@{workload.definition_revision}"),
-        (_("Tenant"), workload.tenant_id),
-        (_("Application"), workload.application_id),
-        (_("Requested by"), workload.requested_by),
-        (_("Idempotency key"), workload.idempotency_key),
-        (_("Environment"), workload.environment),
-        (_("Trigger"), workload.trigger or NOTHING),
-        (_("Session"), workload.session_id or NOTHING),
-        (_("Capabilities"), listed(workload.capability_snapshot)),
-        (_("Connection scopes"), listed(workload.connection_scopes)),
-        (_("Priority"), workload.priority),
-        (_("Retries"), _policy(workload.retry_policy)),
-        (_("Deadlines"), _timeouts(workload.timeouts)),
-        (_("Admitted"), instant(workload.created_at)),
-        (_("Not before"), instant(workload.not_before)),
-        (_("Next attempt"), instant(workload.next_attempt_at)),
-        (_("Finished"), instant(workload.finished_at)),
-        (_("Attempts used"), budget(workload)),
-        (_("Re-armed"), workload.operator_retries),
-        (_("Releases"), workload.release_count),
-        (_("Fencing token"), workload.fencing_token),
-        (_("Version"), workload.version),
-        (_("Last failure"), folded(workload.last_failure)),
+        (_("Identity"), _identity(record)),
+        (_("Counters and instants"), _standing(record)),
+        (_("Policies and authority"), _policies(record)),
     ]
 
 
-def _policy(policy: RetryPolicy) -> str:
+def _identity(record: Record) -> Facts:
+    cold = record.cold
+    if cold is None:
+        return []
+
+    def shown(name: str, label: str, parameter: str = "", **others: str) -> tuple[str, Any]:
+        text = cold.text(name)
+        if not text:
+            return label, cell(cold, name, NOTHING)
+        return label, cell(cold, name, listed_by(parameter, text, label, **others) if parameter else identifier(text))
+
+    return [
+        shown("workload_id", _("Workload")),
+        shown("definition_id", _("Definition"), "definition"),
+        shown("definition_revision", _("Revision"), "revision", definition=cold.text("definition_id")),
+        shown("tenant_id", _("Tenant"), "tenant"),
+        shown("application_id", _("Application"), "application"),
+        shown("idempotency_key", _("Idempotency key")),
+        shown("requested_by", _("Requested by")),
+        shown("environment", _("Environment")),
+        shown("trigger", _("Trigger")),
+        shown("session_id", _("Session")),
+        shown("contract_version", _("Contract version")),
+    ]
+
+
+def _standing(record: Record) -> Facts:
+    hot, cold, row = record.hot, record.cold, record.workload
+    if hot is None:
+        return []
+
+    def shown(name: str, label: str) -> tuple[str, Any]:
+        value = hot.values[name]
+        return label, cell(
+            hot, name, instant(value) if isinstance(value, dt.datetime) else NOTHING if value is None else value
+        )
+
+    claim: Facts = []
+    if row.claim_id or row.worker_id:
+        claim = [
+            (_("Worker"), cell(hot, "worker_id", listed_by("worker", hot.text("worker_id"), _("Worker")))),
+            (_("Claim"), cell(hot, "claim_id", identifier(hot.text("claim_id")))),
+            (_("Attempt"), cell(hot, "attempt_id", identifier(hot.text("attempt_id")))),
+            shown("claimed_at", _("Claimed")),
+            shown("started_at", _("Started")),
+            shown("last_heartbeat", _("Last heartbeat")),
+            shown("expires_at", _("Lease ends")),
+        ]
+    admitted: Facts = []
+    if cold is not None:
+        for name, label in (("created_at", _("Admitted")), ("not_before", _("Not before"))):
+            admitted.append((label, cell(cold, name, instant(cold.instant(name)))))
+    return [
+        (_("Attempts used"), _budget(record)),
+        shown("attempt_count", _("Claims")),
+        shown("retry_count", _("Retries")),
+        shown("release_count", _("Releases")),
+        shown("uncounted_releases", _("Releases that did not count")),
+        shown("operator_retries", _("Re-armed")),
+        shown("priority", _("Priority")),
+        shown("fencing_token", _("Fencing token")),
+        shown("version", _("Version")),
+        *admitted,
+        shown("next_attempt_at", _("Next attempt")),
+        shown("overall_from", _("Overall deadline runs from")),
+        shown("updated_at", _("Last changed")),
+        shown("finished_at", _("Finished")),
+        *claim,
+    ]
+
+
+def _budget(record: Record) -> Any:
+    parts = (record.workload.attempt_count, record.workload.uncounted_releases, record.workload.operator_retries)
+    if record.workload.retry_policy is None or None in parts:
+        return spoilt("")
+    return budget(record.workload)
+
+
+def _policies(record: Record) -> Facts:
+    cold = record.cold
+    if cold is None:
+        return []
+    policy, timeouts = cold["retry_policy"], cold["timeouts"]
+    snapshot, scopes = cold["capability_snapshot"] or (), cold["connection_scopes"] or ()
+    return [
+        (_("Retries"), cell(cold, "retry_policy", "" if policy is None else _policy(policy))),
+        (_("Deadlines"), cell(cold, "timeouts", "" if timeouts is None else _timeouts(timeouts))),
+        (_("Capabilities"), cell(cold, "capability_snapshot", _set(snapshot))),
+        (_("Connection scopes"), cell(cold, "connection_scopes", _set(scopes))),
+    ]
+
+
+def _set(members: Any) -> Any:
+    text = listed(visible(member) for member in members)
+    if text == NOTHING:
+        return text
+    return format_html("{}{}", text, opened(_("As JSON"), json_text(page_json.dump(sorted(members)))))
+
+
+def _policy(policy: RetryPolicy) -> SafeString:
     said = _("at most %(most)d attempts; %(backoff)s from %(initial)s ms to %(greatest)s ms; for %(kinds)s") % {
         "most": policy.max_attempts,
         "backoff": policy.backoff.value,
@@ -141,135 +168,185 @@ def _policy(policy: RetryPolicy) -> str:
         "greatest": policy.max_delay_ms,
         "kinds": listed(policy.retry_on),
     }
-    return _("%(said)s; jitter %(jitter)g") % {"said": said, "jitter": policy.jitter} if policy.jitter else said
+    said = _("%(said)s; jitter %(jitter)g") % {"said": said, "jitter": policy.jitter} if policy.jitter else said
+    return format_html("{}{}", visible(said), opened(_("As JSON"), json_text(page_json.dump(policy_to_json(policy)))))
 
 
-def _timeouts(timeouts: Timeouts) -> str:
-    given = [(name.removesuffix("_ms"), getattr(timeouts, name)) for name in TIMEOUT_NAMES]
-    return ", ".join(f"{name} {ms} ms" for name, ms in given if ms is not None) or NOTHING
+def _timeouts(timeouts: Timeouts) -> Any:
+    given = {name: ms for name in TIMEOUT_NAMES if (ms := getattr(timeouts, name)) is not None}
+    if not given:
+        return NOTHING
+    said = ", ".join(f"{name.removesuffix('_ms')} {ms} ms" for name, ms in given.items())
+    return format_html("{}{}", said, opened(_("As JSON"), json_text(page_json.dump(given))))
 
 
-def tables(workload: Workload) -> list[Table]:
-    """Return the workload's history and relations, each part in at most so many rows."""
-    parts = [_attempts(workload), _events(workload), _checkpoints(workload), _dependencies(workload)]
+def history(record: Record) -> list[Table]:
+    """Return the workload's history, each part in at most so many rows."""
+    parts = [attempts(record), events(record), checkpoints(record)]
     return [part for part in parts if part is not None]
 
 
-def _ends(name: str, count: int, most: int) -> Q:
-    """Return the condition for the first and the last `most` of `count` rows that are numbered by column `name`."""
-    if count <= 2 * most:
-        return Q()
-    return Q(**{f"{name}__lte": most}) | Q(**{f"{name}__gt": count - most})
-
-
-def _cut(count: int, most: int) -> str:
-    if count <= 2 * most:
-        return ""
-    return _("The first %(most)d and the last %(most)d of %(count)d are shown.") % {"most": most, "count": count}
-
-
-def _events(workload: Workload) -> Table:
-    count = workload.event_count
-    rows = workload.events.filter(_ends("sequence", count, MOST_EVENTS)).order_by("sequence")
+def events(record: Record) -> Table:
+    """Return what was decided, by whom, and the words of people."""
+    rows, before = [], None
+    for row in record.events:
+        rows.append(
+            [
+                cell(row, "sequence", row["sequence"]),
+                _when(row, before),
+                cell(row, "from_state", word(row.text("from_state")) if row.text("from_state") else NOTHING),
+                cell(row, "to_state", word(row.text("to_state"))),
+                cell(row, "actor", identifier(row.text("actor"))),
+                cell(row, "evidence", _evidence(row["evidence"])),
+            ]
+        )
+        before = row
     return Table(
         anchor="events",
         title=_("Events"),
         headings=[_("No."), _("At"), _("From"), _("To"), _("By"), _("Evidence")],
-        rows=[
-            [
-                row.sequence,
-                instant(row.at),
-                word(row.from_state) if row.from_state else NOTHING,
-                word(row.to_state),
-                row.actor,
-                pairs(row.evidence),
-            ]
-            for row in rows
-        ],
-        note=_cut(count, MOST_EVENTS),
+        rows=rows,
+        keys=[f"event-{row.text('sequence')}" for row in record.events],
+        note=cut_note(record.workload.event_count, page_record.MOST_EVENTS),
+        empty=_("There are none, though every workload has some."),
     )
 
 
-def _attempts(workload: Workload) -> Table:
-    count = workload.attempt_count
-    rows = workload.attempts.filter(_ends("number", count, MOST_ATTEMPTS)).order_by("number")
+def _when(row: Row, before: Row | None) -> Any:
+    when = row.instant("at")
+    then = None if before is None else before.instant("at")
+    shown: Any = instant(when)
+    if when is not None and then is not None and when != then:
+        # A clock that was set back shows as such.
+        sign = "+" if when > then else "−"
+        shown = format_html('{}<br><span class="workloads-since">{}{}</span>', shown, sign, lasting(when - then))
+    return cell(row, "at", shown)
+
+
+def _evidence(evidence: Any) -> Any:
+    if not isinstance(evidence, dict):
+        return ""
+    said = evidence.get(REASON)
+    told = {visible(name): _detail(name, value) for name, value in evidence.items() if name != REASON or not said}
+    parts = [quoted(str(said))] if said else []
+    if told:
+        parts.append(format_html("{}", pairs(told)))
+    return format_html_join("", "{}", ((part,) for part in parts)) if parts else NOTHING
+
+
+def _detail(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if name == "dependency":
+        return link(value)
+    return identifier(value) if name.endswith("_id") else visible(value)
+
+
+def attempts(record: Record) -> Table:
+    """Return the attempts, each with how it ended and what followed."""
     return Table(
         anchor="attempts",
         title=_("Attempts"),
         headings=[_("No."), _("Status"), _("Worker"), _("Times"), _("Failure"), _("Then")],
         rows=[
             [
-                row.number,
-                word(row.status),
-                row.worker_id,
-                _times(row),
-                format_html("{} {}", code(row.failure_kind), folded(row.error))
-                if row.failure_kind
-                else folded(row.error),
-                row.outcome_decision or NOTHING,
+                cell(row, "number", row["number"]),
+                cell(row, "status", word(row.text("status"))),
+                _worker(row),
+                _times(record, row),
+                _failure(row),
+                _outcome(row),
             ]
-            for row in rows
+            for row in record.attempts
         ],
-        note=_cut(count, MOST_ATTEMPTS),
+        keys=[f"attempt-{row.text('number')}" for row in record.attempts],
+        note=cut_note(record.workload.attempt_count, page_record.MOST_ATTEMPTS),
         empty=_("Nobody has claimed it yet."),
     )
 
 
-def _times(row: Attempt) -> str:
-    instants = ((_("claimed"), row.claimed_at), (_("started"), row.started_at), (_("ended"), row.ended_at))
-    return pairs({name: instant(at) for name, at in instants if at is not None})
+def _times(record: Record, row: Row) -> str:
+    shown: dict[str, Any] = {}
+    for name, label in (("claimed_at", _("claimed")), ("started_at", _("started")), ("ended_at", _("ended"))):
+        if name in row.faults or row.values[name] is not None:
+            shown[label] = cell(row, name, instant(row.instant(name)))
+    begin, end = row.instant("claimed_at"), row.instant("ended_at")
+    if begin is not None and end is not None:
+        shown[_("lasted")] = lasting(end - begin)
+    elif begin is not None and row.text("attempt_id") == (record.workload.attempt_id or ""):
+        shown[_("so far")] = lasting(record.now - begin)
+    return pairs(shown)
 
 
-def _checkpoints(workload: Workload) -> Table | None:
-    count = workload.checkpoint_count
-    if not count:
+def _failure(row: Row) -> Any:
+    kind = row.text("failure_kind")
+    error = cell(row, "error", prose(row.text("error")))
+    if not kind:
+        return error
+    shown = cell(row, "failure_kind", listed_by("failure_kind", kind, _("Failure kind")))
+    effect = row.text("effect")
+    said = _("effect: %(effect)s") % {"effect": effect} if effect else ""
+    return format_html('{} <span class="workloads-since">{}</span>{}', shown, said, error)
+
+
+def _outcome(row: Row) -> str:
+    shown: dict[str, Any] = {}
+    if row.text("outcome_decision"):
+        shown[_("decision")] = identifier(row.text("outcome_decision"))
+    if row.text("outcome_state"):
+        shown[_("to")] = word(row.text("outcome_state"))
+    if row.instant("outcome_next_attempt_at") or "outcome_next_attempt_at" in row.faults:
+        shown[_("due")] = cell(row, "outcome_next_attempt_at", instant(row.instant("outcome_next_attempt_at")))
+    if row.text("ended_by"):
+        shown[_("ended by")] = row.text("ended_by")
+    return pairs(shown)
+
+
+def _worker(row: Row) -> SafeString:
+    worker = cell(row, "worker_id", listed_by("worker", row.text("worker_id"), _("Worker")))
+    ids = {
+        _("attempt"): cell(row, "attempt_id", identifier(row.text("attempt_id"))),
+        _("claim"): cell(row, "claim_id", identifier(row.text("claim_id"))),
+        _("fencing token"): cell(row, "fencing_token", row["fencing_token"]),
+    }
+    return format_html("{}{}", worker, opened(_("Ids"), pairs(ids)))
+
+
+def checkpoints(record: Record) -> Table | None:
+    """Return the first and the last checkpoints; None where there are none."""
+    if not record.checkpoints:
         return None
-    rows: Any = workload.checkpoints.filter(_ends("sequence", count, MOST_CHECKPOINTS)).order_by("sequence")
-    # At 64 KiB each, whole states would make megabytes of a page.
-    rows = rows.defer("state").annotate(state_head=Left("state", MOST_STATE_CHARS + 1))
+    numbers = {row.text("attempt_id"): row.text("number") for row in record.attempts}
+    notes = [cut_note(record.workload.checkpoint_count, page_record.MOST_CHECKPOINTS)]
+    headings = [_("No."), _("At"), _("Attempt"), _("Key")]
+    rows: list[list[Any]] = [
+        [
+            cell(row, "sequence", row["sequence"]),
+            cell(row, "at", instant(row.instant("at"))),
+            cell(row, "attempt_id", _attempt(row.text("attempt_id"), numbers)),
+            cell(row, "key", identifier(row.text("key")) if row.text("key") else NOTHING),
+        ]
+        for row in record.checkpoints
+    ]
+    if record.reads_payloads:
+        headings.append(_("State"))
+        for shown, row in zip(rows, record.checkpoints, strict=True):
+            what = f"checkpoints/{row.text('sequence')}"
+            shown.append(cell(row, "state", inline(record, what, row, "state", page_record.MOST_STATE_CHARS)))
+    else:
+        notes.append(withheld())
     return Table(
         anchor="checkpoints",
         title=_("Checkpoints"),
-        headings=[_("No."), _("At"), _("Attempt"), _("Key"), _("State")],
-        rows=[
-            [
-                row.sequence,
-                instant(row.at),
-                code(row.attempt_id),
-                row.key or NOTHING,
-                pretty_head(row.state_head, MOST_STATE_CHARS),
-            ]
-            for row in rows
-        ],
-        note=_cut(count, MOST_CHECKPOINTS),
-    )
-
-
-def _dependencies(workload: Workload) -> Table | None:
-    rows = [[row.depends_on, word(row.required_state), row.standing] for row in workload.dependencies.all()]
-    if not rows:
-        return None
-    return Table(
-        anchor="dependencies",
-        title=_("Depends on"),
-        headings=[_("Workload"), _("Required state"), _("Standing")],
+        headings=headings,
         rows=rows,
+        keys=[f"checkpoint-{row.text('sequence')}" for row in record.checkpoints],
+        note=" ".join(filter(None, notes)),
     )
 
 
-def result(workload: Workload) -> Iterable[tuple[str, Any]]:
-    """Return the result by name; empty while there is none."""
-    row = Result.objects.filter(record=workload.pk).first()
-    if row is None:
-        return []
-    return [
-        (_("Output"), pretty(row.output)),
-        (_("Artifacts"), pretty(row.artifacts) if row.artifacts else NOTHING),
-        (_("Result id"), code(row.result_id)),
-        (_("Attempt"), code(row.attempt_id)),
-        (_("Produced by"), row.produced_by),
-        (_("Fencing token"), row.fencing_token),
-        (_("At"), instant(row.at)),
-        (_("Output's hash"), code(row.output_hash)),
-        (_("Schema version"), row.schema_version),
-    ]
+def _attempt(attempt_id: str, numbers: dict[str, str]) -> SafeString:
+    number = numbers.get(attempt_id)
+    if number is None:
+        return identifier(attempt_id)
+    return format_html('<a href="#attempt-{}" title="{}">{}</a>', number, attempt_id, number)

@@ -61,6 +61,8 @@ class Subject:
     """A workload that the caller may see, and the places through which it does. Without one, nothing is visible."""
 
     workload_id: str
+    tenant_id: str = ""
+    application_id: str = ""
     places: tuple[Place, ...] = ()
     is_own: bool = False
 
@@ -176,6 +178,8 @@ class Caller:
         return {
             workload_id: Subject(
                 workload_id=workload_id,
+                tenant_id=tenant_id,
+                application_id=application_id,
                 places=tuple(place for place in self.places if place.covers(tenant_id, application_id)),
                 is_own=requested_by == self.name,
             )

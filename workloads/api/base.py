@@ -94,6 +94,11 @@ class Endpoint(APIView):
             if name not in self.repeatable and len(request.query_params.getlist(name)) > 1:
                 raise invalid(name, "is given twice")
 
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Response:
+        # Whatever the caller's language: LocaleMiddleware would name that one.
+        response.headers.setdefault("Content-Language", "en")
+        return super().finalize_response(request, response, *args, **kwargs)
+
     def handle_exception(self, exc: Exception) -> Response:
         """Return the answer to whatever went wrong."""
         response = errors.answer(exc, challenge=self._challenge())

@@ -87,6 +87,16 @@ class Asking:
             "request_id": request_id_in(place.tenant_id, self.given.get("request_id")),
         }
         claims = authority.claim_next_with_context(**(self.given | scope))
+        # Whether it was given work or not: who waits for work is working.
+        authority.note_worker(
+            self.given["worker_id"],
+            capabilities=self.given["capabilities"],
+            definitions=self.given.get("definitions"),
+            tenant_id=place.tenant_id,
+            application_id=scope["application_id"],
+            is_remote=True,
+            has_claimed=bool(claims),
+        )
         # Its first use may have been in another place of the tenant.
         mine = (claim for claim in claims if place.covers(claim.tenant_id, claim.application_id))
         definitions = self.given.get("definitions")
@@ -142,4 +152,12 @@ class ClaimOne(Endpoint):
         if subject.places:
             given["request_id"] = request_id_in(subject.places[0].tenant_id, given.get("request_id"))
         (said,) = _said([authority.claim_with_context(seen(subject), **given)])
+        # It has asked for this work alone: that says nothing of what else it would take.
+        authority.note_worker(
+            given["worker_id"],
+            tenant_id=subject.tenant_id,
+            application_id=subject.application_id,
+            is_remote=True,
+            has_claimed=True,
+        )
         return Response(said)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -48,6 +49,8 @@ from workloads.errors import (
     WorkloadError,
 )
 
+MOST_NOTED: Final = 3
+
 _FENCED = (
     FORBIDDEN,
     WORKLOAD_NOT_FOUND,
@@ -70,7 +73,12 @@ class Fenced(Endpoint):
         given = self.body.read(request.data)
         subject = self.subject(request, workload_id, Role.WORKER)
         subject.check_worker(given["worker_id"])
-        return verb(fence_of(seen(subject), given), **but_fence(given))
+        answer = verb(fence_of(seen(subject), given), **but_fence(given))
+        self.note(given["worker_id"], subject)
+        return answer
+
+    def note(self, worker_id: str, subject: Subject) -> None:
+        """Note what the call says of its worker, once it was answered well."""
 
 
 class Start(Fenced):
@@ -89,6 +97,20 @@ class Heartbeat(Fenced):
     @operation("heartbeat", HeartbeatBody, {200: shapes.Claim}, codes=_TIMED)
     def post(self, request: Request, workload_id: str) -> Response:
         return Response(answers.claim(self.say(request, workload_id, authority.heartbeat)))
+
+    def note(self, worker_id: str, subject: Subject) -> None:
+        _note_heartbeat(worker_id, subject)
+
+
+def _note_heartbeat(worker_id: str, subject: Subject) -> None:
+    """Note that a worker has kept a lease: one that is busy for long asks for nothing."""
+    authority.note_worker(
+        worker_id,
+        tenant_id=subject.tenant_id,
+        application_id=subject.application_id,
+        is_remote=True,
+        is_heartbeat=True,
+    )
 
 
 class Context(Fenced):
@@ -176,7 +198,9 @@ class HeartbeatBatch(Endpoint):
             return authority.heartbeat_many([(fence_of(id_, given), given["extend_ms"]) for given, id_ in items])
 
         items = HeartbeatsBody.read(request.data)["items"]
-        return Response(_batch(self.caller(request), items, HeartbeatItem, put, "claim", answers.claim))
+        return Response(
+            _batch(self.caller(request), items, HeartbeatItem, put, "claim", answers.claim, note=_note_heartbeat)
+        )
 
 
 class CompletionBatch(Endpoint):
@@ -200,6 +224,7 @@ def _batch(
     put: Callable[[Sequence[tuple[dict[str, Any], str]]], Sequence[Any]],
     name: str,
     said: Callable[[Any], dict[str, Any]],
+    note: Callable[[str, Subject], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Put those items to the authority that are the caller's to put, and return an outcome for each, in order."""
     outcomes: list[Any] = [None] * len(items)
@@ -220,9 +245,15 @@ def _batch(
             outcomes[index] = refused(refusal)
         else:
             asked[index] = (given, seen(subject))
+    signs: dict[tuple[str, str, str], Subject] = {}
     for index, outcome in zip(asked, put(list(asked.values())), strict=True):
         if isinstance(outcome, WorkloadError):
             outcomes[index] = refused(outcome)
         else:
             outcomes[index] = {"status": 200, name: said(outcome)}
+            subject = subjects[read[index]["workload_id"]]
+            signs[read[index]["worker_id"], subject.tenant_id, subject.application_id] = subject
+    # A batch for many workers costs no more than one for few: by chance, so that each has its turn.
+    for who in random.sample(list(signs), min(len(signs), MOST_NOTED)):
+        note(who[0], signs[who])
     return {"outcomes": outcomes}

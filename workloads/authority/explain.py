@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Final
 
 from django.db import connections
-from django.db.models import Q
+from django.db.models import ExpressionWrapper, F, Q, QuerySet, TextField
 
 from workloads.authority.claims import matching_lanes
-from workloads.authority.records import Transaction, alias, is_findable, not_found, read_workloads
+from workloads.authority.records import Transaction, alias, is_findable, not_found, peek_queued, read_workloads
 from workloads.contract import Blocker, WorkloadState
 from workloads.lifecycle import arguments, deadlines
 from workloads.lifecycle.canonical import iso
 from workloads.lifecycle.snapshot import Snapshot, Standing
 from workloads.lifecycle.states import CLAIMED, FINAL, PARKED
-from workloads.models import Dependency, Event, PassRun, Workload
+from workloads.models import Dependency, Event, PassRun, SeenWorker, Workload
 
 MOST_BEFORE: Final = 1000
+MOST_LOOKED_AT: Final = 10_000
 PASS_IS_LATE: Final = dt.timedelta(minutes=5)
+SEEN_OF_LATE: Final = dt.timedelta(minutes=5)
+FIRST_WORKERS: Final = 100
+MOST_WORKERS: Final = 10_000
+
+Rank = tuple[int, dt.datetime, int]
+"""Where work stands in the order of claims: the negated priority, the instant at which it is due, and its key."""
 
 
 def explain(workload_id: str, *, now: dt.datetime | None = None) -> list[Blocker]:
@@ -114,6 +126,7 @@ def _waiting(tx: Transaction, snapshot: Snapshot) -> list[Blocker]:
                 details={"count": snapshot.attempt_count - snapshot.uncounted_releases},
             )
         )
+    blockers += _without_worker(tx, snapshot)
     before, more = _behind(tx, snapshot)
     if before:
         blockers.append(
@@ -126,26 +139,116 @@ def _waiting(tx: Transaction, snapshot: Snapshot) -> list[Blocker]:
     return blockers
 
 
+def _without_worker(tx: Transaction, snapshot: Snapshot) -> list[Blocker]:
+    """Say that no worker was seen of late that could take it, where the site's workers are seen at all.
+
+    `since` is when such a one was last seen, `missing` what it needs that none of those seen of late has. With no row
+    in the registry nothing is said: a site may claim by the verbs themselves, which make none.
+    """
+    registry = SeenWorker.objects.using(tx.alias)
+    here = registry.filter(
+        Q(tenant_id=None) | Q(tenant_id=snapshot.tenant_id),
+        Q(application_id=None) | Q(application_id=snapshot.application_id),
+    ).order_by("-seen_at")
+    names = {snapshot.definition_id, f"{snapshot.definition_id}@{snapshot.definition_revision}"}
+    missing = set(snapshot.capability_snapshot)
+    are_here = do_ask = False
+    since = None
+    for seen_at, capabilities, definitions in _offers(here):
+        asks = definitions is None or not names.isdisjoint(definitions)
+        is_of_late = tx.now - seen_at < SEEN_OF_LATE
+        if asks and snapshot.capability_snapshot <= capabilities:
+            if is_of_late:
+                return []
+            since = seen_at
+            break
+        if is_of_late:
+            are_here = True
+            do_ask = do_ask or asks
+            missing -= capabilities
+    if since is None and not are_here and not registry.exists():
+        return []
+    if not are_here:
+        said = "No worker that asks for work of its tenant and application was seen in the last five minutes."
+    elif not do_ask:
+        said = "None of the workers that were seen in the last five minutes asks for its definition."
+    else:
+        said = "None of the workers that were seen in the last five minutes has all the capabilities that it needs."
+    details: dict[str, Any] = {"missing": sorted(missing)} if missing else {}
+    if since is not None:
+        details["since"] = iso(since)
+    return [Blocker(code="no_capable_worker_seen", message=said, details=details)]
+
+
+def _offers(workers: QuerySet[SeenWorker]) -> Iterator[tuple[dt.datetime, frozenset[str], frozenset[str] | None]]:
+    """Yield when each of these was seen, and what it offered: first some, then, if that is not enough, the rest.
+
+    What a hand or a disk has made unreadable offers nothing.
+    """
+    # As text, since one that can't be read must not hide the others.
+    text = {f"{name}_text": ExpressionWrapper(F(name), TextField()) for name in ("capabilities", "definitions")}
+    rows = workers.annotate(**text).values_list("seen_at", *text)
+    for part in (rows[:FIRST_WORKERS], rows[FIRST_WORKERS:MOST_WORKERS]):
+        for seen_at, capabilities, definitions in part:
+            with suppress(ValueError, TypeError):
+                yield seen_at, _names(capabilities), None if definitions is None else _names(definitions)
+
+
+@lru_cache(maxsize=1_000)
+def _names(text: str) -> frozenset[str]:
+    # Most workers offer what many others do.
+    return frozenset(json.loads(text))
+
+
 def _behind(tx: Transaction, snapshot: Snapshot) -> tuple[int, bool]:
     """Count claimable work of the same application that goes first, and that a worker able to run this could run."""
-    due = snapshot.next_attempt_at or tx.now
+    rank = (-snapshot.priority, snapshot.next_attempt_at or tx.now, snapshot.pk)
     lanes = matching_lanes(
         tx.alias, snapshot.capability_snapshot, snapshot.tenant_id, snapshot.application_id, None, tx.now
     )
-    keys = [pk for pk, _ in lanes]
-    first = (
-        Q(priority__gt=snapshot.priority)
-        | Q(priority=snapshot.priority, next_attempt_at__lt=due)
-        | Q(priority=snapshot.priority, next_attempt_at=due, admitted_id__lt=snapshot.pk)
-    )
-    others = (
-        Workload.objects.using(tx.alias)
-        .filter(Q(queued_lane_id__in=keys) | Q(waiting_lane_id__in=keys), first, next_attempt_at__lte=tx.now)
-        .filter(Q(due_at__isnull=True) | Q(due_at__gt=tx.now))
-        .values_list("pk", flat=True)
-    )
-    count = len(others[: MOST_BEFORE + 1])
+    count = _ahead_in_queues(tx, [pk for pk, _ in lanes], rank)
+    if count <= MOST_BEFORE:
+        count += _ahead_beside(tx, [pk for pk, has_due in lanes if has_due], rank)
     return min(count, MOST_BEFORE), count > MOST_BEFORE
+
+
+def _ahead_in_queues(tx: Transaction, lanes: Sequence[int], rank: Rank) -> int:
+    """Count what stands before this place, up to one more than is told.
+
+    A queue is read from its head, in longer and longer parts, for as long as all of a part goes first: of a million
+    that do not, one row is read.
+    """
+    ahead: Counter[int] = Counter()
+    size, open_lanes = 1, list(lanes)
+    while open_lanes:
+        heads = peek_queued(tx, open_lanes, size, (), tx.now)
+        found = Counter(lane for *place, lane in heads if tuple(place) < rank)
+        ahead |= found
+        if size > MOST_BEFORE or ahead.total() > MOST_BEFORE:
+            break
+        open_lanes = [lane for lane in open_lanes if found[lane] == size]
+        size = min(8 * size, MOST_BEFORE + 1)
+    return ahead.total()
+
+
+def _ahead_beside(tx: Transaction, lanes: Sequence[int], rank: Rank) -> int:
+    """Count what has come due and stands before this place, but was not moved into its queue yet.
+
+    That has no order but its time, so a bounded number is looked at. The next claim moves it.
+    """
+    if not lanes:
+        return 0
+    due = (
+        Workload.objects.using(tx.alias)
+        .filter(waiting_lane_id__in=lanes, next_attempt_at__lte=tx.now)
+        .order_by("waiting_lane_id", "next_attempt_at")
+        .values_list("priority", "next_attempt_at", "pk", "due_at")
+    )
+    return sum(
+        (-priority, at, pk) < rank
+        for priority, at, pk, due_at in due[:MOST_LOOKED_AT]
+        if due_at is None or due_at > tx.now
+    )
 
 
 def _pass(tx: Transaction, snapshot: Snapshot) -> list[Blocker]:

@@ -32,7 +32,8 @@ def list_for(tenant_id: str, application_id: str) -> WorkloadQuerySet:
     return rows.newest_first()
 
 
-def _checked(actor: str, reason: str, expected_version: int | None) -> None:
+def check(actor: str, reason: str, expected_version: int | None = None) -> None:
+    """Refuse what no intervention may say: WORKLOAD_INVALID, WORKLOAD_SECRET_MATERIAL."""
     arguments.identifier(actor, "actor")
     arguments.reason(reason)
     secrets.check_text(reason, field="reason")
@@ -69,7 +70,7 @@ def cancel(
     than `expected_version` (WORKLOAD_CONFLICT); SUCCEEDED (WORKLOAD_TRANSITION_DENIED). Section 7.
     """
     given = arguments.now(now)
-    _checked(actor, reason, expected_version)
+    check(actor, reason, expected_version)
     arguments.boolean(force, "force")
     return _intervene(
         workload_id,
@@ -96,7 +97,7 @@ def rearm(
     that has passed (WORKLOAD_TIMED_OUT), unless `restart_overall`, which always sets it running anew. Section 7.
     """
     given = arguments.now(now)
-    _checked(actor, reason, expected_version)
+    check(actor, reason, expected_version)
     if not reason.strip():
         raise invalid("reason", "must not be blank")
     arguments.boolean(restart_overall, "restart_overall")
@@ -128,7 +129,7 @@ def time_out(
     (WORKLOAD_CONFLICT); any other state (WORKLOAD_TRANSITION_DENIED). Section 7.
     """
     given = arguments.now(now)
-    _checked(actor, reason, expected_version)
+    check(actor, reason, expected_version)
     return _intervene(
         workload_id,
         given,

@@ -151,26 +151,25 @@ def transact(work: Callable[[Transaction], T], *, now: dt.datetime | None = None
     raise AssertionError("unreachable")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Announcement:
-    """What one transaction has to say once it is committed, whichever of its blocks are rolled back."""
+    """What a transaction has to say once it is committed."""
 
     using: str
-    is_sent: bool = False
 
     def __call__(self) -> None:
-        if not self.is_sent:
-            self.is_sent = True
-            signals.work_queued.send_robust(Workload, using=self.using)
+        signals.work_queued.send_robust(Workload, using=self.using)
 
 
 def _announce_on_commit(connection: BaseDatabaseWrapper) -> None:
-    """Let work_queued be sent after the commit, once for the transaction: all blocks that ask for it share the word."""
-    pending: list[Any] = list(connection.run_on_commit)
-    waiting = ((blocks, said) for blocks, said, _ in pending if isinstance(said, Announcement))
-    blocks, announcement = next(waiting, (None, Announcement(connection.alias)))
-    if blocks is None or not blocks <= set(connection.savepoint_ids):
-        transaction.on_commit(announcement, using=connection.alias, robust=True)
+    """Let work_queued be sent after the commit, once for the transaction.
+
+    A word that waits already was asked for in a block that is rolled back, if ever, together with the one that now
+    asks, so it serves for both.
+    """
+    pending: list[Any] = connection.run_on_commit
+    if not any(isinstance(said, Announcement) for _, said, _ in pending):
+        transaction.on_commit(Announcement(connection.alias), using=connection.alias, robust=True)
 
 
 def is_repeatable(error: DatabaseError) -> bool:
@@ -216,12 +215,18 @@ def _columns(using: str) -> tuple[str, tuple[tuple[str, tuple[Callable[..., Any]
 
 
 def lock_workloads(
-    tx: Transaction, *, pks: Sequence[int] | None = None, workload_ids: Sequence[str] | None = None, wait: bool = True
+    tx: Transaction,
+    *,
+    pks: Sequence[int] | None = None,
+    workload_ids: Sequence[str] | None = None,
+    wait: bool = True,
+    spoilt: list[int] | None = None,
 ) -> list[Snapshot]:
     """Lock the named workloads in the order of their keys, and return their snapshots in that order.
 
     The clock is read when the last row is locked, in the same statement. Without `wait`, rows that others have locked
-    are left out. Those that do not exist are left out.
+    are left out. Those that do not exist are left out, and so are, where `spoilt` takes their keys, those that can't be
+    read.
     """
     if pks is None and (tx.connection.vendor == "mysql" or len(workload_ids or ()) > ROWS_A_STATEMENT):
         # MariaDB locks rows in the order in which it reads them, and several statements lock in several orders.
@@ -232,7 +237,7 @@ def lock_workloads(
         part = wanted[start : start + ROWS_A_STATEMENT]
         marks = ", ".join(["%s"] * len(part))
         where = f"w.admitted_id IN ({marks})" if pks is not None else f"a.workload_id IN ({marks})"
-        snapshots += _select(tx, where, part, lock=True, wait=wait)
+        snapshots += _select(tx, where, part, lock=True, wait=wait, spoilt=spoilt)
     return snapshots
 
 

@@ -195,10 +195,10 @@ class Texts:
         self.noted: dict[int, tuple[int, str | None]] = {}
         self.size = 0
 
-    def add(self, key: int, owner: int, size: int | None, digest: str | None = None) -> None:
+    def add(self, key: int, owner: int, size: int, digest: str | None = None) -> None:
         """Note a text to be checked, and the digest that is recorded of it."""
         self.noted[key] = (owner, digest)
-        self.size += size or 0
+        self.size += size
         if self.size >= TEXT_BYTES or len(self.noted) >= ROWS_A_STATEMENT:
             self.flush()
 

@@ -79,9 +79,9 @@ def _verify(
 ) -> Iterator[Fault]:
     after, size, count = 0, chunk, 0
     while True:
+        page = Page(Transaction(connection, given), after, size)
         try:
             with _one_state_of(connection):
-                page = Page(Transaction(connection, given), after, size)
                 page.read()
         except DatabaseError as error:
             # SQLite alone stores text that its driver can't read: the row is looked for in smaller and smaller pages.
@@ -90,7 +90,6 @@ def _verify(
             if size > 1:
                 size //= 2
                 continue
-            page = Page(Transaction(connection, given), after, size)
             page.give_up(error)
         yield from page.faults()
         count += len(page.ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 
 from workloads.contract import AttemptStatus, WorkloadState
 from workloads.errors import WORKLOAD_CONFLICT, WorkloadError
@@ -12,6 +13,57 @@ from workloads.lifecycle.snapshot import Snapshot
 from workloads.lifecycle.states import CLAIMED, HELD, PARKED, denied
 
 S = WorkloadState
+
+
+class Verb(enum.StrEnum):
+    """What an operator may do, to one workload or to many."""
+
+    REARM = "rearm"
+    CANCEL = "cancel"
+    FORCE_CANCEL = "force_cancel"
+    TIME_OUT = "time_out"
+
+
+def leads_to(verb: Verb, state: str) -> WorkloadState | None:
+    """Return the state in which the verb leaves work that it finds in `state`; None where it is refused.
+
+    The same state: nothing changes.
+    """
+    match verb:
+        case Verb.REARM:
+            return S.READY if state in PARKED else None
+        case Verb.TIME_OUT:
+            return S.TIMED_OUT if state == S.READY or state in CLAIMED else None
+        case Verb.CANCEL if state in HELD:
+            return S.CANCELLATION_REQUESTED
+    return S.CANCELLED if state in HELD | PARKED | {S.READY, S.CANCELLED} else None
+
+
+def decide(
+    verb: Verb,
+    snapshot: Snapshot,
+    now: dt.datetime,
+    *,
+    actor: str,
+    reason: str,
+    expected_version: int | None,
+    restart_overall: bool = False,
+) -> Decision | None:
+    """Return what the verb's rule decides. None: nothing changes. `restart_overall` is for re-arming alone."""
+    match verb:
+        case Verb.REARM:
+            return rearm(
+                snapshot,
+                now,
+                actor=actor,
+                reason=reason,
+                expected_version=expected_version,
+                restart_overall=restart_overall,
+            )
+        case Verb.TIME_OUT:
+            return time_out(snapshot, now, actor=actor, reason=reason, expected_version=expected_version)
+    force = verb is Verb.FORCE_CANCEL
+    return cancel(snapshot, now, actor=actor, reason=reason, expected_version=expected_version, force=force)
 
 
 def check_version(snapshot: Snapshot, expected_version: int | None) -> None:

@@ -64,12 +64,20 @@ class Migration(migrations.Migration):
                         verbose_name="stage",
                     ),
                 ),
-                ("actor", models.CharField(help_text="Who began it.", max_length=200, verbose_name="actor")),
+                ("actor", models.CharField(max_length=200, verbose_name="begun by")),
+                ("confirmed_by", models.CharField(blank=True, max_length=200, verbose_name="confirmed by")),
+                ("stopped_by", models.CharField(blank=True, max_length=200, verbose_name="stopped by")),
                 ("reason", models.TextField(blank=True, verbose_name="reason")),
                 ("restart_overall", models.BooleanField(default=False, verbose_name="overall deadline starts anew")),
                 (
                     "criteria",
                     models.TextField(blank=True, help_text="As in the address of the list.", verbose_name="filter"),
+                ),
+                (
+                    "states",
+                    workloads.fields.JSONTextField(
+                        default=dict, help_text="How many were selected in each state.", verbose_name="states"
+                    ),
                 ),
                 ("upto", models.BigIntegerField(help_text="The last key that may be selected.", verbose_name="up to")),
                 ("selected_upto", models.BigIntegerField(default=0, verbose_name="selected up to")),
@@ -77,14 +85,21 @@ class Migration(migrations.Migration):
                 ("selected_count", models.PositiveIntegerField(default=0, verbose_name="selected")),
                 ("done_count", models.PositiveIntegerField(default=0, verbose_name="done")),
                 ("refused_count", models.PositiveIntegerField(default=0, verbose_name="refused")),
+                (
+                    "refusals",
+                    workloads.fields.JSONTextField(
+                        default=dict, help_text="How many were refused with each code.", verbose_name="refusals"
+                    ),
+                ),
+                ("items_are_kept", models.BooleanField(default=True, verbose_name="items are kept")),
                 ("created_at", models.DateTimeField(verbose_name="begun")),
                 ("updated_at", models.DateTimeField(verbose_name="last went on")),
             ],
             options={
                 "verbose_name": "bulk action",
                 "verbose_name_plural": "bulk actions",
-                "default_permissions": ("view",),
-                "indexes": [models.Index(fields=["stage", "created_at"], name="workloads_bulk_stage")],
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["items_are_kept", "updated_at"], name="workloads_bulk_kept")],
             },
         ),
         migrations.CreateModel(
@@ -94,13 +109,14 @@ class Migration(migrations.Migration):
                 ("action_id", models.BigIntegerField(verbose_name="bulk action")),
                 ("record", models.BigIntegerField(verbose_name="workload")),
                 ("version", models.PositiveBigIntegerField(verbose_name="version")),
+                ("state", models.CharField(max_length=24, verbose_name="state")),
                 ("code", models.CharField(max_length=64, null=True, verbose_name="refusal")),
                 ("message", models.TextField(blank=True, verbose_name="message")),
             ],
             options={
                 "verbose_name": "item of a bulk action",
                 "verbose_name_plural": "items of bulk actions",
-                "default_permissions": ("view",),
+                "default_permissions": (),
                 "constraints": [
                     models.UniqueConstraint(fields=("action_id", "record"), name="workloads_bulk_item_once")
                 ],
@@ -113,7 +129,7 @@ class Migration(migrations.Migration):
                 (
                     "worker_key",
                     models.UUIDField(
-                        help_text="A digest of tenant and worker id.", unique=True, verbose_name="worker key"
+                        help_text="A digest of place and worker id.", unique=True, verbose_name="worker key"
                     ),
                 ),
                 ("worker_id", models.CharField(max_length=200, verbose_name="worker")),
@@ -156,15 +172,20 @@ class Migration(migrations.Migration):
                 ),
                 ("first_seen_at", models.DateTimeField(verbose_name="first seen")),
                 ("seen_at", models.DateTimeField(verbose_name="last seen")),
-                ("heartbeat_at", models.DateTimeField(blank=True, null=True, verbose_name="last heartbeat")),
+                ("asked_at", models.DateTimeField(blank=True, null=True, verbose_name="last asked for work")),
                 ("claimed_at", models.DateTimeField(blank=True, null=True, verbose_name="last claim")),
+                ("heartbeat_at", models.DateTimeField(blank=True, null=True, verbose_name="last heartbeat")),
             ],
             options={
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
                 "default_permissions": ("view",),
-                "indexes": [models.Index(fields=["seen_at"], name="workloads_seen")],
+                "indexes": [
+                    models.Index(fields=["seen_at"], name="workloads_seen"),
+                    models.Index(fields=["worker_id"], name="workloads_seen_worker"),
+                ],
             },
         ),
-        migrations.RunPython(compare_byte_for_byte, migrations.RunPython.noop),
+        # MariaDB changes no table within a transaction.
+        migrations.RunPython(compare_byte_for_byte, migrations.RunPython.noop, atomic=False),
     ]

@@ -10,9 +10,12 @@ from workloads.models.rows import identifier
 
 
 class SeenWorker(models.Model):
-    """A worker's last signs of life, written at most every ten seconds. No claim refers to it: it may be deleted."""
+    """A worker's last signs of life in one place, written at most every ten seconds.
 
-    worker_key = models.UUIDField(_("worker key"), unique=True, help_text=_("A digest of tenant and worker id."))
+    No row refers to it and it refers to none: it may be deleted at any time, and comes again with the next sign.
+    """
+
+    worker_key = models.UUIDField(_("worker key"), unique=True, help_text=_("A digest of place and worker id."))
     worker_id = identifier(_("worker"))
     incarnation = identifier(_("incarnation"), blank=True, help_text=_("What tells a worker from one before it."))
     is_remote = models.BooleanField(_("over HTTP"), default=False)
@@ -22,14 +25,18 @@ class SeenWorker(models.Model):
     definitions = StringSetField(_("definitions"), null=True, help_text=_("Empty: it claims work of all."))
     first_seen_at = models.DateTimeField(_("first seen"))
     seen_at = models.DateTimeField(_("last seen"))
-    heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True, blank=True)
+    asked_at = models.DateTimeField(_("last asked for work"), null=True, blank=True)
     claimed_at = models.DateTimeField(_("last claim"), null=True, blank=True)
+    heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
         default_permissions = ("view",)
-        indexes = [models.Index(fields=["seen_at"], name="workloads_seen")]
+        indexes = [
+            models.Index(fields=["seen_at"], name="workloads_seen"),
+            models.Index(fields=["worker_id"], name="workloads_seen_worker"),
+        ]
 
     def __str__(self) -> str:
         return self.worker_id

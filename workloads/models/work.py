@@ -166,4 +166,8 @@ class Workload(Admitted):
                 fields=["finished_at", "admitted"], name="workloads_finished", condition=Q(finished_at__isnull=False)
             ),
             models.Index(fields=["worker_id"], name="workloads_held", condition=Q(worker_id__isnull=False)),
+            # What waits for other work, and what once did: the rest is never written to it.
+            models.Index(
+                fields=["state", "admitted"], name="workloads_blocked", condition=~Q(dependency_standing="met")
+            ),
         ]

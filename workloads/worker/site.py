@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.db import Error, connections, reset_queries
 
@@ -25,10 +25,13 @@ from workloads.worker.calls import (
     until_answered,
 )
 from workloads.worker.lease import monotonic
+from workloads.worker.loop import make_worker_id
 from workloads.worker.port import Bounds, Unanswered
 from workloads.worker.watch import answered_within
 
 T = TypeVar("T")
+
+_OFFER: Final = ("worker_id", "capabilities", "definitions", "tenant_id", "application_id")
 
 
 class SitePort:
@@ -39,6 +42,8 @@ class SitePort:
 
     def __init__(self) -> None:
         self._link = Link()
+        self._incarnation = make_worker_id()
+        self._offer: dict[str, Any] | None = None
 
     @property
     def bounds(self) -> Bounds:
@@ -47,10 +52,23 @@ class SitePort:
         return Bounds(max_output_bytes=limits.max_output_bytes, max_error_chars=limits.max_error_chars)
 
     def claim(self, **asked: Any) -> list[tuple[Claim, int | None]]:
-        """Claim work; the heartbeat deadlines are read beside it."""
+        """Claim work; the heartbeat deadlines are read beside it. Then it is noted that this worker asks for work.
+
+        That is by this thread and on its connection, once the claim is committed, and bounded in time there.
+        """
         claims = authority.claim_next(**asked)
         found = dict.fromkeys((claim.workload_id for claim in claims), None)
-        return [(claim, deadline) for claim, deadline in zip(claims, _deadlines(found), strict=True)]
+        got = list(zip(claims, _deadlines(found), strict=True))
+        self._offer = {name: asked.get(name) for name in _OFFER}
+        self._note(has_claimed=bool(claims))
+        return got
+
+    def _note(self, *, has_claimed: bool = False, is_heartbeat: bool = False) -> None:
+        """Note a sign of life of this worker, which never fails: that is no concern of what it runs."""
+        if self._offer is not None:
+            authority.note_worker(
+                **self._offer, incarnation=self._incarnation, has_claimed=has_claimed, is_heartbeat=is_heartbeat
+            )
 
     def ask(
         self,
@@ -83,6 +101,10 @@ class SitePort:
                 self._link.lost(error, asked_at=asked_at)
             raise Unanswered(str(error)) from error
         self._link.answers(asked_at=asked_at)
+        if any(isinstance(answer, Claim) for answer in found):
+            # A worker that is busy for long asks for nothing. By now the heartbeat is committed.
+            with answered_within(max(1.0, bound_s)):
+                self._note(is_heartbeat=True)
         return found
 
     def rest(self) -> None:
