@@ -338,7 +338,7 @@ def test_ages_of_figures_are_shown_and_the_zone_is_the_readers(viewer: Client) -
     viewer.cookies["workloads_tz"] = "Asia/Kolkata"
     for address in (INDEX, FRAGMENT):
         text = shown(viewer, address)
-        assert re.search(r"As of \d\d:\d\d:\d\d \+0530\.", text)
+        assert re.search(r"As of \d\d:\d\d:\d\d \+05:30\.", text)
         assert re.search(r"Read \d+ s ago\.", text) and re.search(r'data-age="\d+"', text)
     kept = viewer.get(INDEX).content.decode()
     assert "Asia/Kolkata" in kept

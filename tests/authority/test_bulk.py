@@ -325,6 +325,7 @@ def test_an_action_is_confirmed_once_it_has_selected_and_begun_once_it_is_confir
     ("call", "field"),
     [
         (lambda: authority.begin_bulk("prune", actor="olga"), "verb"),
+        (lambda: authority.begin_bulk([], actor="olga"), "verb"),  # type: ignore[arg-type]
         (lambda: authority.begin_bulk("cancel", actor=" olga"), "actor"),
         (lambda: authority.begin_bulk("cancel", actor="olga", criteria="x" * 8_001), "criteria"),
         (lambda: authority.begin_bulk("cancel", actor="olga", criteria="\0"), "criteria"),
@@ -346,7 +347,7 @@ def test_arguments_come_first(call: Any, field: str, django_assert_num_queries: 
     assert caught.value.details == {"field": field}
 
 
-@pytest.mark.parametrize("action_id", [0, -1, 7, 2**70, None, "1"])
+@pytest.mark.parametrize("action_id", [0, -1, 7, 2**70, None, "1", True])
 def test_then_existence(action_id: Any) -> None:
     for call in (
         lambda: authority.select_bulk(action_id, Workload.objects.all()),

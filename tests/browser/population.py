@@ -56,7 +56,7 @@ def workers(now: dt.datetime, *, markup: bool) -> None:
     for worker_id, capabilities, definitions, minutes_ago, is_remote in [*WORKERS, *([odd] if markup else [])]:
         seen = now - dt.timedelta(minutes=minutes_ago)
         offered: dict[str, Any] = {"capabilities": capabilities, "definitions": definitions, "is_remote": is_remote}
-        name = MARKUP if minutes_ago == 1.0 else f"{worker_id}.example:{4_000 + len(worker_id)}"
+        name = MARKUP if minutes_ago == 1.0 else f"host{len(worker_id)}:{4_000 + len(worker_id)}"
         for at, is_heartbeat in ((seen - dt.timedelta(minutes=55), False), (seen, True)):
             authority.note_worker(
                 worker_id,

@@ -86,6 +86,12 @@ SHOTS: Final = [
         shapes=("light-wide", "dark-wide", "light-narrow"),
     ),
     Shot(
+        "workers",
+        "The workers: when each was last heard of, what it can do, and what it holds.",
+        at(WORKERS),
+        shapes=("light-wide", "dark-narrow"),
+    ),
+    Shot(
         "list",
         "The workloads, newest first: each with its state as a word, its age, its attempts and its last failure.",
         at(LIST),
@@ -115,12 +121,6 @@ SHOTS: Final = [
         "Before anything is done: what will happen, to what, and why it is wanted.",
         of("dead"),
         act=fill_in,
-        shapes=("light-wide", "dark-narrow"),
-    ),
-    Shot(
-        "workers",
-        "The workers: when each was last heard of, what it can do, and what it holds.",
-        at(WORKERS),
         shapes=("light-wide", "dark-narrow"),
     ),
     Shot(

@@ -15,7 +15,7 @@ from tests.browser.site import PASSWORD, Site
 
 SCHEMES: Final = ("light", "dark")
 WIDTHS: Final = {"wide": (1_440, 900), "narrow": (375, 812)}
-PATIENCE_MS: Final = 20_000
+PATIENCE_MS: Final = 30_000
 
 # Whatever stands beyond the right edge, and in nothing that can be scrolled to it but the page.
 BEYOND: Final = """() => {

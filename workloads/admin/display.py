@@ -73,6 +73,12 @@ def instant(at: dt.datetime | None) -> str:
     return _time(at, local, text)
 
 
+def clock_time(at: dt.datetime) -> str:
+    """Return the time of day in the reader's time zone, with its offset from UTC."""
+    local = _local(at)
+    return f"{local:%H:%M:%S} {offset(local)}"
+
+
 def relative(at: dt.datetime, now: dt.datetime, units: int = 2) -> str:
     """Return how far `at` lies from `now`, in its greatest units; the instant shows on hovering, as in `instant`."""
     if abs(at - now) < dt.timedelta(minutes=1):

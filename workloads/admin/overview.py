@@ -21,7 +21,7 @@ from django.views.decorators.http import require_safe
 
 from workloads.admin import trouble
 from workloads.admin.base import ReadingAdmin
-from workloads.admin.display import NOTHING, relative, word
+from workloads.admin.display import NOTHING, clock_time, relative, word
 from workloads.admin.figures import NONE, Capped, Item, Some
 from workloads.admin.page_blockers import Reason, reasons
 from workloads.admin.page_text import visible
@@ -145,6 +145,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
         "url": reverse("admin:workloads_overview", current_app=site),
         "interval": INTERVAL_S,
         "survey": survey,
+        "at": clock_time(survey.at),
         "age": int(age),
         "status": status,
         "level": level,

@@ -52,7 +52,7 @@ def begin_bulk(verb: str, *, actor: str, criteria: str = "", now: dt.datetime | 
     that nobody has gone on with for 30 days are dropped on this occasion; what was done stands in the events.
     """
     given = arguments.now(now)
-    if verb not in set(Verb):
+    if not isinstance(verb, str) or verb not in set(Verb):
         raise invalid("verb", f"must be one of {', '.join(Verb)}")
     arguments.identifier(actor, "actor")
     if len(arguments.string(criteria, "criteria")) > MOST_CRITERIA_CHARS or "\0" in criteria:
@@ -262,7 +262,7 @@ def stop_bulk(action_id: int, *, actor: str, now: dt.datetime | None = None) -> 
 
 
 def _lock_action(tx: Transaction, action_id: int) -> BulkAction:
-    is_key = isinstance(action_id, int) and 0 < action_id <= _LARGEST_KEY
+    is_key = isinstance(action_id, int) and not isinstance(action_id, bool) and 0 < action_id <= _LARGEST_KEY
     rows = BulkAction.objects.using(tx.alias).select_for_update().filter(pk=action_id) if is_key else ()
     for action in rows:
         return action
