@@ -93,7 +93,8 @@ def test_many_are_rearmed_from_the_list_and_each_is_answered(operator: Client) -
     assert said(response) == [
         "1 workload was re-armed.",
         f"{moved.workload_id}: It has moved on since you looked at it; look again. (WORKLOAD_CONFLICT)",
-        f"{late.workload_id}: The overall deadline passed. (WORKLOAD_TIMED_OUT)",
+        f"{late.workload_id}: Its overall deadline has passed: it is re-armed only if that starts anew. "
+        "(WORKLOAD_TIMED_OUT)",
         "#999999: It no longer exists.",
     ]
     assert authority.get(good.workload_id).state == "READY"

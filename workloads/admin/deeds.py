@@ -12,7 +12,13 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _, gettext_lazy, ngettext_lazy
 
 from workloads.contract import WorkloadState
-from workloads.errors import WORKLOAD_CONFLICT, WORKLOAD_NOT_FOUND, WorkloadError
+from workloads.errors import (
+    WORKLOAD_CONFLICT,
+    WORKLOAD_NOT_FOUND,
+    WORKLOAD_TIMED_OUT,
+    WORKLOAD_TRANSITION_DENIED,
+    WorkloadError,
+)
 from workloads.lifecycle import arguments, secrets
 from workloads.lifecycle.interventions import Verb, leads_to
 from workloads.lifecycle.states import FINAL, HELD, PARKED
@@ -174,6 +180,8 @@ def explained(code: str, message: str) -> str:
     words = {
         WORKLOAD_CONFLICT: _("It has moved on since you looked at it; look again."),
         WORKLOAD_NOT_FOUND: _("It no longer exists."),
+        WORKLOAD_TIMED_OUT: _("Its overall deadline has passed: it is re-armed only if that starts anew."),
+        WORKLOAD_TRANSITION_DENIED: _("Its state does not allow it."),
         "UNREADABLE": _("Its record can't be read."),
         "NOT_WRITTEN": _("The database did not take it."),
     }
