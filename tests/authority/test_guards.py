@@ -185,6 +185,8 @@ def test_a_process_whose_clock_is_wrong_changes_nothing(hours: int, monkeypatch:
 )
 def test_nobody_reads_the_processs_clock(source: Path) -> None:
     clocks = {"now", "utcnow", "today", "time", "time_ns", "monotonic", "gmtime", "localtime", "localdate"}
+    # There it says how soon to ask the database again; what is written, and whether, is judged by the database's clock.
+    clocks -= {"monotonic"} if source.name == "registry.py" else set()
     owners = {"datetime", "date", "timezone", "time"}
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Attribute) and node.attr in clocks:

@@ -241,11 +241,20 @@ def clock(attempt: Attempt) -> Any:
     return time.time()
 
 
+def _begin_and_wait(has_begun: Any) -> None:
+    has_begun.set()
+    time.sleep(LONGEST_S)
+
+
 @handler("lethal.pool")
 def pool(attempt: Attempt) -> Any:
     """Begin a child process, end it by SIGTERM, and say what ended it."""
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(LONGEST_S,))
+    context = multiprocessing.get_context("fork")
+    has_begun = context.Event()
+    child = context.Process(target=_begin_and_wait, args=(has_begun,))
     child.start()
+    # A signal that comes before the interpreter has ended its fork is lost to any program.
+    has_begun.wait(LONGEST_S)
     child.terminate()
     child.join(10)
     code = child.exitcode
