@@ -32,6 +32,15 @@ ACCEPTANCE = ROOT.parent / "shared" / "acceptance"
 WITHOUT_DATABASE = "tests/lifecycle"
 # On a site of its own, on SQLite: the pages are the same code on each database.
 IN_A_BROWSER = "tests/browser"
+# They ask nothing of the database that the suite runs on, or have one of their own; so SQLite's suite alone has them.
+ONCE = (
+    WITHOUT_DATABASE,
+    "tests/mutation",
+    "tests/test_architecture.py",
+    "tests/test_bare_site.py",
+    "tests/test_demo.py",
+    "tests/test_reference.py",
+)
 PYTHON = sys.executable
 SUFFIX = os.environ.get("TEST_DB_SUFFIX", f"_py{sys.version_info.major}{sys.version_info.minor}")
 SERVICES_ARE_REQUIRED = os.environ.get("WORKLOADS_REQUIRE_SERVICES", "") not in {"", "0"}
@@ -200,7 +209,11 @@ class Run:
             [PYTHON, "manage.py", "check", "--database", "default", "--fail-level", "WARNING"],
             **environment,
         )
-        arguments = self.options.pytest or ["--ignore", WITHOUT_DATABASE, "--ignore", IN_A_BROWSER]
+        once = ONCE if database.name != "sqlite" and "sqlite" in self.options.databases else ()
+        if self.options.pytest:
+            arguments = [given for given in self.options.pytest if given not in once] or self.options.pytest
+        else:
+            arguments = [f"--ignore={path}" for path in {WITHOUT_DATABASE, IN_A_BROWSER, *once}]
         told = self.tests(f"Tests on {database.title}", [*self.selection(), *arguments], environment | self.profile())
         if ACCEPTANCE.is_dir() and not self.options.pytest:
             arguments = ["-c", "pyproject.toml", str(ACCEPTANCE)]
