@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -124,7 +125,8 @@ def test_what_is_kept_comes_back_exactly(caller: Caller) -> None:
         assert caller.post("workloads/", admission(key, input=value)).status == 200
         (claim,) = caller.post("claims/", claiming(definitions=None)).body["claims"]
         assert claim["input"] == value
-    assert '"n":' not in read.text and "1.0" not in read.text
+        # An integral float is kept as an integer. (An instant may hold those characters.)
+        assert not re.search(r"[\[,:]1\.0[,\]}]", read.text)
 
 
 OF_KIND = {str: "text", int: "integer", (int, float): "number", bool: "boolean", list: "array"}
