@@ -72,7 +72,7 @@ def watch(attempt: Attempt) -> dict[str, Any]:
         if now - saved_at >= wait_s:
             attempt.checkpoint({"changes": changes, "seconds_left": round(until - now)})
             wait_s, saved_at = min(2 * wait_s, RAREST_CHECKPOINT_S), now
-        time.sleep(LOOK_S)
+        time.sleep(LOOK_S)  # a folder does not tell when it changes
     return {"changes": changes}
 
 

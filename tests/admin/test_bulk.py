@@ -414,7 +414,7 @@ def test_text_of_people_and_workers_is_no_markup(chief: Client) -> None:
 
 @pytest.mark.parametrize("step", ["go-on", "confirm", "stop"])
 def test_the_steps_run_in_no_transaction_of_the_request(step: str) -> None:
-    assert resolve(f"{ACTIONS}1/{step}/").func._non_atomic_requests == {"default"}  # type: ignore[attr-defined]
+    assert resolve(f"{ACTIONS}1/{step}/").func._non_atomic_requests == {"default"}
 
 
 def test_the_pages_read_few_rows_and_no_payload(chief: Client, django_assert_max_num_queries: Any) -> None:

@@ -333,12 +333,12 @@ def test_a_name_that_can_be_no_actor_is_replaced_by_a_key(name: str) -> None:
         def get_username(self) -> str:
             return name
 
-    assert actor_name(User()) == "user:7"  # type: ignore[arg-type]
+    assert actor_name(User()) == "user:7"
 
 
 @pytest.mark.parametrize("address", PAGES.values())
 def test_the_views_run_in_no_transaction_of_the_request(address: str) -> None:
-    assert resolve(address).func._non_atomic_requests == {"default"}  # type: ignore[attr-defined]
+    assert resolve(address).func._non_atomic_requests == {"default"}
 
 
 def test_a_reason_of_many_lines_counts_as_the_browser_counts(operator: Client) -> None:

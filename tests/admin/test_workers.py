@@ -161,7 +161,7 @@ def test_a_worker_is_late_after_a_minute_and_gone_after_five(
     note(ago_s=ago_s)
     text = show(watcher)
     assert one(text)["State"] == word
-    assert f'workloads-{colour}">{word}' in re.search(r"<tbody>.*", text, re.S)[0]  # type: ignore[index]
+    assert f'workloads-{colour}">{word}' in re.search(r"<tbody>.*", text, re.S)[0]
 
 
 def test_one_that_is_gone_and_holds_work_stands_out(watcher: Client) -> None:

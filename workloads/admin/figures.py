@@ -18,6 +18,7 @@ from django.db.models.functions import Left, StrIndex
 from django.db.models.lookups import GreaterThan
 
 from workloads.contract import WorkloadState
+from workloads.lifecycle.signs import WORKER_IS_GONE
 from workloads.models import IDENTIFIER_LENGTH, Admitted, Dependency, Lane, PassRun, SeenWorker, Workload
 
 MOST_COUNTED: Final = 10_000
@@ -30,7 +31,6 @@ MOST_SHOWN: Final = 5
 MOST_WORKERS: Final = 5
 
 LATELY: Final = dt.timedelta(hours=1)
-WORKER_IS_GONE: Final = dt.timedelta(minutes=5)
 LOOKED_AT_AGAIN: Final = dt.timedelta(minutes=1)
 
 HELD: Final = Q(worker_id__isnull=False)

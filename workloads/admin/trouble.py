@@ -11,17 +11,17 @@ from django.utils.formats import number_format
 from django.utils.timesince import timesince
 from django.utils.translation import gettext as _, ngettext
 
-from workloads.admin.figures import WORKER_IS_GONE, Capped
+from workloads.admin.figures import Capped
 from workloads.admin.flow import FAILED
 from workloads.admin.page_text import visible
 from workloads.admin.survey import Survey
 from workloads.contract import WorkloadState
+from workloads.lifecycle.signs import PASS_IS_LATE, WORKER_IS_GONE
 
 WRONG: Final = "wrong"
 ATTENTION: Final = "attention"
 WELL: Final = "well"
 
-PASS_IS_LATE: Final = dt.timedelta(minutes=5)
 WAITED_LONG: Final = dt.timedelta(minutes=10)
 WAITED_TOO_LONG: Final = dt.timedelta(hours=1)
 LEAST_FAILURES: Final = 10

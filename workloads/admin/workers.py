@@ -34,10 +34,10 @@ from workloads.admin.worker_rows import (
     seen_workers,
     unseen,
 )
+from workloads.lifecycle.signs import WORKER_IS_GONE
 from workloads.models import SeenWorker
 
 LATE: Final = dt.timedelta(minutes=1)
-GONE: Final = dt.timedelta(minutes=5)
 ROWS_A_PAGE: Final = 50
 MOST_COUNTED: Final = 10_000
 SHOWN_NAMES: Final = 3
@@ -63,7 +63,7 @@ class Line:
         age = self.now - self.seen_at
         if age < LATE:
             return tell("good", _("present"))
-        if age < GONE:
+        if age < WORKER_IS_GONE:
             return tell("warning", _("late"))
         return tell("bad", _("gone with work")) if self.held else tell("quiet", _("gone"))
 
@@ -191,9 +191,9 @@ def counts(now: dt.datetime) -> list[tuple[str, str]]:
             "warning",
             _("late"),
             _("not seen for a minute: %(count)s"),
-            rows.filter(seen_at__gt=now - GONE, seen_at__lte=now - LATE),
+            rows.filter(seen_at__gt=now - WORKER_IS_GONE, seen_at__lte=now - LATE),
         ),
-        ("quiet", _("gone"), _("not seen for five minutes: %(count)s"), rows.filter(seen_at__lte=now - GONE)),
+        ("quiet", _("gone"), _("not seen for five minutes: %(count)s"), rows.filter(seen_at__lte=now - WORKER_IS_GONE)),
     )
     return [(tell(tone, word), said % {"count": _capped(found)}) for tone, word, said, found in parts]
 

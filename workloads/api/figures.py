@@ -23,10 +23,10 @@ from workloads.api.errors import FORBIDDEN
 from workloads.api.operations import list_parameters, operation
 from workloads.api.rows import rows
 from workloads.contract import WorkloadState
+from workloads.lifecycle.signs import PASS_IS_LATE
 from workloads.models import Event, PassRun, Workload, WorkloadQuerySet
 
 MOST_COUNTED: Final = 10_000
-PASS_IS_LATE: Final = dt.timedelta(minutes=5)
 SPANS: Final = {"minute": dt.timedelta(minutes=1), "hour": dt.timedelta(hours=1)}
 FAILED: Final = ("FAILED", "TIMED_OUT", "RECOVERING")
 

@@ -18,14 +18,13 @@ from workloads.authority.records import Transaction, alias, is_findable, not_fou
 from workloads.contract import Blocker, WorkloadState
 from workloads.lifecycle import arguments, deadlines
 from workloads.lifecycle.canonical import iso
+from workloads.lifecycle.signs import PASS_IS_LATE, WORKER_IS_GONE
 from workloads.lifecycle.snapshot import Snapshot, Standing
 from workloads.lifecycle.states import CLAIMED, FINAL, PARKED
 from workloads.models import Dependency, Event, PassRun, SeenWorker, Workload
 
 MOST_BEFORE: Final = 1000
 MOST_LOOKED_AT: Final = 10_000
-PASS_IS_LATE: Final = dt.timedelta(minutes=5)
-SEEN_OF_LATE: Final = dt.timedelta(minutes=5)
 FIRST_WORKERS: Final = 100
 MOST_WORKERS: Final = 10_000
 
@@ -156,7 +155,7 @@ def _without_worker(tx: Transaction, snapshot: Snapshot) -> list[Blocker]:
     since = None
     for seen_at, capabilities, definitions in _offers(here):
         asks = definitions is None or not names.isdisjoint(definitions)
-        is_of_late = tx.now - seen_at < SEEN_OF_LATE
+        is_of_late = tx.now - seen_at < WORKER_IS_GONE
         if asks and snapshot.capability_snapshot <= capabilities:
             if is_of_late:
                 return []
