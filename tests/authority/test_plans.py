@@ -79,9 +79,15 @@ class Statements:
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql.startswith(("SELECT", "WITH", "(SELECT")) and connection.vendor == "postgresql":
+            # To explain a statement is to run it: what it writes is undone.
+            writes = "RETURNING 1" in sql
             with context["connection"].connection.cursor() as cursor:
+                if writes:
+                    cursor.execute("SAVEPOINT explained")
                 cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", params)
                 (plan,) = cursor.fetchone()
+                if writes:
+                    cursor.execute("ROLLBACK TO SAVEPOINT explained")
             plan = plan if isinstance(plan, list) else json.loads(plan)
             self.rows_read.append((sum(rows_read(plan[0]["Plan"])), sql))
         return execute(sql, params, many, context)

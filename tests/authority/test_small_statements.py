@@ -11,7 +11,17 @@ from django.test.utils import CaptureQueriesContext
 from tests.authority.builders import admit, claim, events, id_of, record, request, spoil, write_raw
 from tests.support import T0, at
 from workloads import authority
-from workloads.authority import admission, dependencies, records, recovery, reports, streams, writes
+from workloads.authority import (
+    admission,
+    columns,
+    dependencies,
+    records,
+    recovery,
+    reports,
+    statements,
+    streams,
+    writes,
+)
 from workloads.contract import Admission, Claim, CompletionReport, Dependency, Fence, ResultRecord, Timeouts
 from workloads.errors import WorkloadError
 from workloads.lifecycle import deadlines
@@ -25,7 +35,7 @@ KEYS = "abcde"
 @pytest.fixture(autouse=True)
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every statement hold two rows, or lanes, at the most."""
-    for module in (admission, dependencies, records, reports, streams, writes):
+    for module in (admission, dependencies, records, reports, statements, streams, writes):
         monkeypatch.setattr(module, "ROWS_A_STATEMENT", 2)
     monkeypatch.setattr(records, "LANES_A_STATEMENT", 2)
     monkeypatch.setattr(writes, "MOVED_A_STATEMENT", 2)
@@ -296,12 +306,12 @@ def test_a_statement_is_cut_at_its_rows_and_at_its_bytes(
         {"workload_id": f"w{n}", "tenant_id": "t", "application_id": "a", "state": "CANCELLED", "pruned_at": T0}
         for n in range(7)
     ]
-    values = [writes.prepared(connection, Tombstone, name, value) for name, value in made[0].items()]
+    values = [columns.prepared(connection, Tombstone, name, value) for name, value in made[0].items()]
     a_row = sum(4 * len(value) for value in values if isinstance(value, str))
-    monkeypatch.setattr(writes, "ROWS_A_STATEMENT", rows)
-    monkeypatch.setattr(writes, "BYTES_A_STATEMENT", 3 * a_row + bytes_more)
+    monkeypatch.setattr(statements, "ROWS_A_STATEMENT", rows)
+    monkeypatch.setattr(statements, "BYTES_A_STATEMENT", 3 * a_row + bytes_more)
     with CaptureQueriesContext(connection) as captured:
-        writes.insert(records.Transaction(connection, T0), Tombstone, made)
+        statements.insert(records.Transaction(connection, T0), Tombstone, made)
     assert [query["sql"].count("CANCELLED") for query in captured.captured_queries] == expected
     assert Tombstone.objects.count() == 7
 

@@ -7,37 +7,26 @@ first insert wins, the others wait for it, and then replay it, are refused, or, 
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from workloads import conf
 from workloads.authority import clock, grants
-from workloads.authority.dependencies import Ancestry, judge, key_of
-from workloads.authority.records import COLD, ROWS_A_STATEMENT, Transaction, transact
-from workloads.authority.writes import event_row, execute_many, insert, parts, prepared, standing_values
-from workloads.contract import CONTRACT_VERSION, Admission, AdmissionRequest, WorkloadState
+from workloads.authority.at_once import WAITED, admit_at_once
+from workloads.authority.columns import among
+from workloads.authority.dependencies import Ancestry, judge
+from workloads.authority.new_work import Prepared, admitted_row, created_snapshot, lane_row, made_instance
+from workloads.authority.records import ROWS_A_STATEMENT, Transaction, transact
+from workloads.authority.statements import Statements, execute_many, insert, insert_new, parts
+from workloads.authority.writes import event_row, standing_values
+from workloads.contract import Admission, AdmissionRequest
 from workloads.errors import IDEMPOTENCY_KEY_RETIRED, WORKLOAD_TOO_LARGE, WorkloadError, invalid
-from workloads.fields import CanonicalText
 from workloads.lifecycle import arguments, canonical, secrets
 from workloads.lifecycle.admission import Terms, admit as begin, check_replay, terms_of
-from workloads.lifecycle.dependencies import worst
-from workloads.lifecycle.snapshot import Snapshot
 from workloads.models import Admitted, Dependency, Event, Lane, Tombstone, Workload
 
 MAX_TURNS: Final = 100
-WAITED: Final = dt.timedelta(milliseconds=100)
-"""An insert that took longer may have waited for another admission of the same key: its instant is taken anew."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
-    """A request whose arguments have been checked: normalised, with its identity and its input as canonical text."""
-
-    request: AdmissionRequest
-    workload_id: str
-    input_text: str
-    terms: Terms
 
 
 def prepare(request: AdmissionRequest) -> Prepared:
@@ -69,7 +58,12 @@ def admit(request: AdmissionRequest, *, now: dt.datetime | None = None) -> Admis
     with the differing fields) or for work that was pruned (IDEMPOTENCY_KEY_RETIRED); dependencies that close a cycle
     (WORKLOAD_INVALID). Section 4.
     """
-    (outcome,) = admit_many([request], now=now)
+    given = arguments.now(now)
+    item = prepare(request)
+    admitted = admit_at_once(item, now=given)
+    if admitted is not None:
+        return admitted
+    (outcome,) = _admit_all([item], given)
     if isinstance(outcome, WorkloadError):
         raise outcome
     return outcome
@@ -91,7 +85,12 @@ def admit_many(
             prepared.append(prepare(request))
         except WorkloadError as refusal:
             prepared.append(refusal)
+    return _admit_all(prepared, given)
 
+
+def _admit_all(
+    prepared: Sequence[Prepared | WorkloadError], given: dt.datetime | None
+) -> list[Admission | WorkloadError]:
     def work(tx: Transaction) -> list[Admission | WorkloadError]:
         outcomes: dict[int, Admission | WorkloadError] = {}
         run = Run()
@@ -142,10 +141,11 @@ def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int
         # and the loser asks again.
         if not left:
             break
-        for workload in _stored(tx, left):
+        known = _known(tx, left)
+        for workload in _stored(tx, known):
             index, item = left.pop(workload.workload_id)
             outcomes[index] = _replay(workload, item)
-        for part in parts(list(left), ROWS_A_STATEMENT):
+        for part in parts([workload_id for workload_id in known if workload_id in left], ROWS_A_STATEMENT):
             for tombstone in Tombstone.objects.using(tx.alias).filter(workload_id__in=part):
                 index, _ = left.pop(tombstone.workload_id)
                 outcomes[index] = _retired(tombstone)
@@ -167,6 +167,19 @@ def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int
     if left:
         raise RuntimeError("A committed admission stays invisible: the transaction is not at READ COMMITTED.")
     return outcomes
+
+
+def _known(tx: Transaction, workload_ids: Iterable[str]) -> list[str]:
+    """Return those of the ids that stand for work already, or for what is left of it: mostly none."""
+    known: list[str] = []
+    for part in parts(workload_ids, ROWS_A_STATEMENT):
+        selects, params = [], []
+        for model in (Admitted, Tombstone):
+            where, values = among(tx.connection, model, "workload_id", part, "t")
+            selects.append(f"SELECT t.workload_id FROM {model._meta.db_table} t WHERE {where}")
+            params += values
+        known += [workload_id for (workload_id,) in tx.execute(" UNION ".join(selects), params)]
+    return known
 
 
 def _stored(tx: Transaction, workload_ids: Iterable[str]) -> list[Workload]:
@@ -211,25 +224,30 @@ def _lanes(tx: Transaction, items: Iterable[Prepared]) -> dict[str, int]:
     """Return, by workload id, the lane of each item; lanes that are new are made."""
     keys, rows = {}, {}
     for item in items:
-        r = item.request
-        capabilities = sorted(r.capability_snapshot)
-        key = key_of(r.tenant_id, r.application_id, r.definition_id, r.definition_revision, *capabilities)
-        keys[item.workload_id] = key
-        rows[key] = {
-            "lane_key": key,
-            "tenant_id": r.tenant_id,
-            "application_id": r.application_id,
-            "definition_id": r.definition_id,
-            "definition_revision": r.definition_revision,
-            "capabilities": capabilities,
-        }
-    lanes = Lane.objects.using(tx.alias).filter(lane_key__in=rows)
-    known = dict(lanes.values_list("lane_key", "id"))
+        row = lane_row(item)
+        keys[item.workload_id] = row["lane_key"]
+        rows[row["lane_key"]] = row
+    known = _lanes_of(tx, rows)
     new = [rows[key] for key in sorted(rows) if key not in known]
     if new:
         insert(tx, Lane, new, unless="lane_key")
-        known = dict(lanes.all().values_list("lane_key", "id"))
+        known = _lanes_of(tx, rows)
     return {workload_id: known[key] for workload_id, key in keys.items()}
+
+
+def _lanes_of(tx: Transaction, keys: Iterable[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """Return the lanes by their keys. The clock is read with them, unless it has been read before."""
+    known: dict[uuid.UUID, int] = {}
+    for part in parts(keys, ROWS_A_STATEMENT):
+        where, params = among(tx.connection, Lane, "lane_key", part, "l")
+        for key, pk, read_at in tx.execute(
+            f"SELECT l.lane_key, l.id, {clock.sql(tx.connection.vendor)} FROM {Lane._meta.db_table} l WHERE {where}",
+            params,
+        ):
+            known[key if isinstance(key, uuid.UUID) else uuid.UUID(key)] = pk
+            if tx.clock is None and tx.given is None:
+                tx.clock = clock.from_db(read_at)
+    return known
 
 
 def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, Ancestry]) -> list[Workload]:
@@ -243,23 +261,15 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
     lanes = _lanes(tx, items.values())
     asked_at = tx.now
     cold = {
-        workload_id: _cold(item, lanes[workload_id], ancestries[workload_id], asked_at)
+        workload_id: admitted_row(item, lanes[workload_id], ancestries[workload_id], asked_at)
         for workload_id, item in items.items()
     }
-    insert(tx, Admitted, _in_inserting_order(tx, cold), unless="workload_id")
-    created = _ours(tx, list(cold))
+    created, ended_at = _insert(tx, cold)
     now = asked_at
     if tx.given is None:
-        tx.clock = clock.read(tx.connection)
-        if tx.clock - asked_at > WAITED:
-            now = tx.clock
-            execute_many(
-                tx,
-                Admitted,
-                ("created_at",),
-                "id = %s",
-                [(prepared(tx.connection, Admitted, "created_at", now), pk) for pk in created.values()],
-            )
+        if ended_at - asked_at > WAITED:
+            now = ended_at
+            execute_many(tx, Admitted, ("created_at",), ("id",), [(now, pk) for pk in created.values()])
         tx.clock = now
     ordered = [workload_id for workload_id in items if workload_id in created]
     hot: list[dict[str, Any]] = []
@@ -270,7 +280,7 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
         item, pk = items[workload_id], created[workload_id]
         values = cold[workload_id] | {"created_at": now}
         decision = begin(
-            _created(pk, item, values, ancestries[workload_id]),
+            created_snapshot(pk, item, values, ancestries[workload_id]),
             requested_by=item.request.requested_by,
             not_before=item.request.not_before,
         )
@@ -287,11 +297,30 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
             }
             for d in item.request.dependencies
         ]
-        workloads.append(_instance(tx, pk, item, values, standing))
-    insert(tx, Workload, hot)
-    insert(tx, Event, events)
-    insert(tx, Dependency, dependencies)
+        workloads.append(made_instance(tx, pk, item, values, standing))
+    statements = Statements(tx)
+    statements.insert(Workload, hot)
+    statements.insert(Event, events)
+    statements.insert(Dependency, dependencies)
+    statements.run()
     return workloads
+
+
+def _insert(tx: Transaction, cold: dict[str, dict[str, Any]]) -> tuple[dict[str, int], dt.datetime]:
+    """Insert what is admitted; return the keys of those that are new by their ids, and the instant after it."""
+    rows = _in_inserting_order(tx, cold)
+    created: dict[str, int]
+    read_at = None
+    if tx.connection.vendor == "mysql":
+        insert(tx, Admitted, rows, unless="workload_id")
+        created = _ours(tx, list(cold))
+    else:
+        inserted = insert_new(tx, Admitted, rows, unless="workload_id", answer=["workload_id", "id"])
+        created = {workload_id: pk for workload_id, pk, _ in inserted}
+        read_at = inserted[-1][-1] if inserted else None
+    if tx.given is not None:
+        return created, tx.given
+    return created, clock.read(tx.connection) if read_at is None else clock.from_db(read_at)
 
 
 def _in_inserting_order(tx: Transaction, cold: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -317,66 +346,3 @@ def _ours(tx: Transaction, workload_ids: Sequence[str]) -> dict[str, int]:
         rows = Admitted.objects.using(tx.alias).filter(workload_id__in=part, standing__isnull=True)
         ours |= dict(rows.values_list("workload_id", "id"))
     return ours
-
-
-def _cold(item: Prepared, lane_id: int, ancestry: Ancestry, now: dt.datetime) -> dict[str, Any]:
-    r = item.request
-    return {
-        "workload_id": item.workload_id,
-        "tenant_id": r.tenant_id,
-        "application_id": r.application_id,
-        "requested_by": r.requested_by,
-        "idempotency_key": r.idempotency_key,
-        "contract_version": CONTRACT_VERSION,
-        "definition_id": r.definition_id,
-        "definition_revision": r.definition_revision,
-        "environment": r.environment,
-        "input": CanonicalText(item.input_text),
-        "input_hash": item.terms.input,
-        "trigger": r.trigger,
-        "session_id": r.session_id,
-        "capability_snapshot": frozenset(r.capability_snapshot),
-        "connection_scopes": frozenset(r.connection_scopes),
-        "grant": r.grant,
-        "retry_policy": r.retry_policy,
-        "timeouts": r.timeouts,
-        "not_before": r.not_before,
-        "created_at": now,
-        "lane_id": lane_id,
-        "ancestry_is_closed": ancestry.is_closed,
-    }
-
-
-def _created(pk: int, item: Prepared, values: dict[str, Any], ancestry: Ancestry) -> Snapshot:
-    now = values["created_at"]
-    return Snapshot(
-        pk=pk,
-        **{name: values[name] for name in COLD},
-        version=0,
-        state=WorkloadState.CREATED,
-        priority=item.request.priority,
-        next_attempt_at=None,
-        attempt_count=0,
-        retry_count=0,
-        release_count=0,
-        uncounted_releases=0,
-        operator_retries=0,
-        fencing_token=0,
-        last_failure=None,
-        updated_at=now,
-        finished_at=None,
-        overall_from=now,
-        event_count=0,
-        checkpoint_count=0,
-        dependency_standing=worst(ancestry.standings.values()),
-        claim=None,
-    )
-
-
-def _instance(tx: Transaction, pk: int, item: Prepared, values: dict[str, Any], standing: dict[str, Any]) -> Workload:
-    workload = Workload(
-        **{"id": pk, "admitted_id": pk} | values | standing | {"input": canonical.parse(item.input_text)}
-    )
-    workload._state.adding = False
-    workload._state.db = tx.alias
-    return workload

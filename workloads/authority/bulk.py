@@ -20,7 +20,8 @@ from django.db.models import Count, F, QuerySet
 
 from workloads.authority.interventions import check
 from workloads.authority.records import Transaction, alias, lock_workloads, transact
-from workloads.authority.writes import execute_many, write
+from workloads.authority.statements import execute_many
+from workloads.authority.writes import write
 from workloads.errors import WORKLOAD_NOT_FOUND, WORKLOAD_TRANSITION_DENIED, WorkloadError, invalid
 from workloads.lifecycle import arguments, interventions as rules
 from workloads.lifecycle.decision import Decision
@@ -197,7 +198,7 @@ def _batch(tx: Transaction, *, action_id: int, actor: str, limit: int, decide: B
     items = list(untried.order_by("record")[:limit])
     refused = decide(tx, action, actor, items)
     kept = [(*refused[item.record], item.pk) for item in items if item.record in refused]
-    execute_many(tx, BulkItem, ("code", "message"), "id = %s", kept)
+    execute_many(tx, BulkItem, ("code", "message"), ("id",), kept)
     refusals = Counter(action.refusals) + Counter(code for code, _message, _pk in kept)
     done_upto = items[-1].record if items else action.done_upto
     # What was done stands in the events.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from django.db.models import Exists, OuterRef, Q, Subquery
-
 from workloads import conf
+from workloads.authority import clock
 from workloads.authority.dependencies import key_of
 from workloads.authority.leases import contexts
 from workloads.authority.records import (
@@ -22,7 +22,8 @@ from workloads.authority.records import (
     peek_queued,
     transact,
 )
-from workloads.authority.writes import insert, promote, write
+from workloads.authority.statements import execute_many, insert, insert_new
+from workloads.authority.writes import promote, write
 from workloads.contract import Claim, ExecutionContext
 from workloads.errors import WorkloadError, invalid
 from workloads.lifecycle import arguments, claims as rules, deadlines
@@ -165,13 +166,19 @@ class Request:
         }
         rows = ClaimRequest.objects.using(tx.alias).select_for_update().filter(request_key=key)
         stored = None
-        while stored is None:
+        is_new = False
+        while stored is None and not is_new:
             # Again, if the one that was there has been pruned meanwhile.
-            insert(tx, ClaimRequest, [row], unless="request_key")
-            stored = rows.first()
+            if tx.connection.vendor == "mysql":
+                insert(tx, ClaimRequest, [row], unless="request_key")
+                stored = rows.first()
+                is_new = stored is not None and stored.granted == nonce
+            else:
+                is_new = bool(insert_new(tx, ClaimRequest, [row], unless="request_key", answer=()))
+                stored = None if is_new else rows.first()
         # The insert may have waited for the first call.
         tx.clock = None
-        if stored.granted == nonce:
+        if stored is None or is_new:
             return cls(key=key, is_new=True, granted={})
         if (stored.verb, stored.workload_id) != (verb, workload_id):
             raise invalid("request_id", "was used for another request")
@@ -186,11 +193,11 @@ class Request:
         """Remember what was given; a request that was given nothing is forgotten, and may be repeated as a new one."""
         if not self.is_new:
             return
-        row = ClaimRequest.objects.using(tx.alias).filter(request_key=self.key)
         if given:
-            row.update(granted=[[s.pk, s.claim.claim_id] for s in given if s.claim is not None])
+            granted = [[s.pk, s.claim.claim_id] for s in given if s.claim is not None]
+            execute_many(tx, ClaimRequest, ("granted",), ("request_key",), [(granted, self.key)])
         else:
-            row.delete()
+            ClaimRequest.objects.using(tx.alias).filter(request_key=self.key).delete()
 
 
 def claim_next(
@@ -295,35 +302,44 @@ def _claim_next(
 
 
 def matching_lanes(
-    alias: str,
+    tx: Transaction,
     able: frozenset[str],
     tenant_id: str | None,
     application_id: str | None,
     definitions: Collection[str] | None,
-    now: dt.datetime,
 ) -> list[tuple[int, bool]]:
-    """Return the lanes that such a worker may serve and that hold work, each with whether work has come due in it."""
+    """Return the lanes that such a worker may serve and that hold work, each with whether work has come due in it.
+
+    The clock is read with them, unless it has been read before.
+    """
     if definitions is not None and not definitions:
         return []
-    lanes = Lane.objects.using(alias)
-    if tenant_id is not None:
-        lanes = lanes.filter(tenant_id=tenant_id)
-    if application_id is not None:
-        lanes = lanes.filter(application_id=application_id)
+    hot, lanes = Workload._meta.db_table, Lane._meta.db_table
+    conditions, params = ["1 = 1"], []
+    for column, value in (("tenant_id", tenant_id), ("application_id", application_id)):
+        if value is not None:
+            conditions.append(f"l.{column} = %s")
+            params.append(value)
     if definitions is not None:
-        named = Q()
+        named = []
         for definition in definitions:
             name, at, revision = definition.partition("@")
-            named |= Q(definition_id=name, definition_revision=revision) if at else Q(definition_id=name)
-        lanes = lanes.filter(named)
-    queued = Workload.objects.using(alias).filter(queued_lane_id=OuterRef("pk"))
-    waiting = Workload.objects.using(alias).filter(waiting_lane_id=OuterRef("pk")).order_by("next_attempt_at")
+            named.append("l.definition_id = %s" + (" AND l.definition_revision = %s" if at else ""))
+            params += [name, revision] if at else [name]
+        conditions.append(f"({' OR '.join(named)})")
     # The earliest of those that wait, not whether one is due: MariaDB would read them all to answer that.
-    rows = lanes.annotate(has_queued=Exists(queued), earliest=Subquery(waiting.values("next_attempt_at")[:1]))
+    rows = tx.execute(
+        f"SELECT l.id, l.capabilities, EXISTS (SELECT 1 FROM {hot} w WHERE w.queued_lane_id = l.id), "
+        f"(SELECT w.next_attempt_at FROM {hot} w WHERE w.waiting_lane_id = l.id ORDER BY w.next_attempt_at LIMIT 1), "
+        f"{clock.sql(tx.connection.vendor)} FROM {lanes} l WHERE {' AND '.join(conditions)}",
+        params,
+    )
+    if rows and tx.clock is None and tx.given is None:
+        tx.clock = clock.from_db(rows[-1][-1])
     found = []
-    for pk, capabilities, has_queued, earliest in rows.values_list("pk", "capabilities", "has_queued", "earliest"):
-        has_due = earliest is not None and earliest <= now
-        if (has_queued or has_due) and frozenset(capabilities) <= able:
+    for pk, capabilities, has_queued, earliest, _ in rows:
+        has_due = earliest is not None and clock.from_db(earliest) <= tx.now
+        if (has_queued or has_due) and frozenset(json.loads(capabilities)) <= able:
             found.append((pk, has_due))
     return found
 
@@ -336,7 +352,7 @@ def _lanes(
     definitions: Collection[str] | None,
 ) -> list[int]:
     """Return the lanes to claim from; what has come due in them is moved into their queues first."""
-    lanes = matching_lanes(tx.alias, able, tenant_id, application_id, definitions, tx.now)
+    lanes = matching_lanes(tx, able, tenant_id, application_id, definitions)
     promote(tx, [pk for pk, has_due in lanes if has_due], tx.now)
     return [pk for pk, _ in lanes]
 

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from workloads.authority.records import ROWS_A_STATEMENT, Transaction
-from workloads.authority.writes import insert, parts, refresh, write_standings
+from workloads.authority.statements import insert, parts
+from workloads.authority.writes import refresh, write_standings
 from workloads.contract import AdmissionRequest, Dependency
 from workloads.lifecycle.admission import cyclic, find_cycle
 from workloads.lifecycle.dependencies import standing_of

@@ -202,9 +202,7 @@ def _names(text: str) -> frozenset[str]:
 def _behind(tx: Transaction, snapshot: Snapshot) -> tuple[int, bool]:
     """Count claimable work of the same application that goes first, and that a worker able to run this could run."""
     rank = (-snapshot.priority, snapshot.next_attempt_at or tx.now, snapshot.pk)
-    lanes = matching_lanes(
-        tx.alias, snapshot.capability_snapshot, snapshot.tenant_id, snapshot.application_id, None, tx.now
-    )
+    lanes = matching_lanes(tx, snapshot.capability_snapshot, snapshot.tenant_id, snapshot.application_id, None)
     count = _ahead_in_queues(tx, [pk for pk, _ in lanes], rank)
     if count <= MOST_BEFORE:
         count += _ahead_beside(tx, [pk for pk, has_due in lanes if has_due], rank)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from workloads import conf
+from workloads.authority.columns import among
 from workloads.authority.records import (
     Transaction,
     committed,
@@ -19,7 +20,8 @@ from workloads.authority.records import (
     not_found,
     transact,
 )
-from workloads.authority.writes import insert, write
+from workloads.authority.statements import insert
+from workloads.authority.writes import write
 from workloads.contract import CheckpointRecord, Claim, ExecutionContext, Fence
 from workloads.errors import WORKLOAD_TOO_LARGE, WorkloadError, invalid
 from workloads.fields import CanonicalText
@@ -158,24 +160,32 @@ def context(fence: Fence, *, secret_references: Iterable[str] = (), now: dt.date
 def contexts(
     tx: Transaction, held: Sequence[Snapshot], secret_references: frozenset[str] = frozenset()
 ) -> list[ExecutionContext]:
-    """Return the execution contexts of held workloads, two queries for all of them."""
-    pks = [snapshot.pk for snapshot in held]
-    read = Admitted.objects.using(tx.alias).filter(id__in=pks).values_list("id", "environment", "input")
-    admitted = {pk: (environment, value) for pk, environment, value in read}
+    """Return the execution contexts of held workloads: one query for all, and one for those that have checkpoints."""
+    if not held:
+        return []
+    where, params = among(tx.connection, Admitted, "id", [snapshot.pk for snapshot in held], "a")
+    admitted = {
+        pk: (environment, text)
+        for pk, environment, text in tx.execute(
+            f"SELECT a.id, a.environment, a.input FROM {Admitted._meta.db_table} a WHERE {where}", params
+        )
+    }
     saved: dict[int, list[CheckpointRecord]] = {}
-    for row in Checkpoint.objects.using(tx.alias).filter(record__in=pks).order_by("record", "sequence"):
-        saved.setdefault(row.record_id, []).append(_record(row))
+    with_checkpoints = [snapshot.pk for snapshot in held if snapshot.checkpoint_count]
+    if with_checkpoints:
+        rows = Checkpoint.objects.using(tx.alias).filter(record__in=with_checkpoints)
+        for row in rows.order_by("record", "sequence"):
+            saved.setdefault(row.record_id, []).append(_record(row))
     answers = []
     for snapshot in held:
-        claim = snapshot.as_claim(tx.now)
-        environment, value = admitted[snapshot.pk]
+        environment, text = admitted[snapshot.pk]
         answers.append(
             ExecutionContext(
-                **{name: getattr(claim, name) for name in Claim.__dataclass_fields__},
+                **snapshot.claim_values(tx.now),
                 tenant_id=snapshot.tenant_id,
                 application_id=snapshot.application_id,
                 environment=environment,
-                input=value,
+                input=canonical.parse(text),
                 checkpoints=tuple(saved.get(snapshot.pk, ())),
                 capability_snapshot=snapshot.capability_snapshot,
                 connection_scopes=snapshot.connection_scopes,

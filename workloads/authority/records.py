@@ -13,17 +13,17 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final, TypeVar
 
-from django.db import DatabaseError, connections, models, router, transaction
+from django.db import DatabaseError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workloads import signals
-from workloads.authority import clock
+from workloads.authority import clock, snapshots
+from workloads.authority.columns import among
 from workloads.contract import AttemptStatus, Effect, WorkloadState
 from workloads.errors import WORKLOAD_CONFLICT, WORKLOAD_NOT_FOUND, WorkloadError
-from workloads.lifecycle.snapshot import CurrentClaim, PastAttempt, Snapshot, Standing
+from workloads.lifecycle.snapshot import PastAttempt, Snapshot
 from workloads.models import Admitted, Attempt, Workload
 
 T = TypeVar("T")
@@ -37,41 +37,6 @@ LANES_A_STATEMENT: Final = 100
 _POSTGRES_REPEATABLE: Final = frozenset({"40001", "40P01"})
 _MARIADB_REPEATABLE: Final = frozenset({1020, 1205, 1213})
 
-COLD: Final = (
-    "workload_id",
-    "tenant_id",
-    "application_id",
-    "definition_id",
-    "definition_revision",
-    "lane_id",
-    "contract_version",
-    "capability_snapshot",
-    "connection_scopes",
-    "retry_policy",
-    "timeouts",
-    "created_at",
-)
-STANDING: Final = (
-    "version",
-    "state",
-    "priority",
-    "next_attempt_at",
-    "attempt_count",
-    "retry_count",
-    "release_count",
-    "uncounted_releases",
-    "operator_retries",
-    "fencing_token",
-    "last_failure",
-    "updated_at",
-    "finished_at",
-    "overall_from",
-    "event_count",
-    "checkpoint_count",
-    "dependency_standing",
-)
-CLAIM: Final = ("claim_id", "worker_id", "attempt_id", "claimed_at", "started_at", "last_heartbeat", "expires_at")
-
 
 class Superseded(Exception):
     """Another writer stepped the version although the row was to be locked: the decision is void."""
@@ -79,10 +44,14 @@ class Superseded(Exception):
 
 @dataclass(slots=True)
 class Transaction:
-    """One open transaction on the authority's database. `now` is the instant at which its decisions are made."""
+    """One open transaction on the authority's database. `now` is the instant at which its decisions are made.
+
+    `is_own`: it is no part of a caller's, so that it is done again where it was superseded.
+    """
 
     connection: BaseDatabaseWrapper
     given: dt.datetime | None
+    is_own: bool = False
     clock: dt.datetime | None = None
     has_queued: bool = False
 
@@ -130,13 +99,13 @@ def transact(work: Callable[[Transaction], T], *, now: dt.datetime | None = None
         try:
             # A savepoint would cost two round trips, and is not needed: refusals do not roll back.
             with transaction.atomic(using=using, savepoint=False):
-                tx = Transaction(connection, now)
+                tx = Transaction(connection, now, not joined)
                 try:
                     value = work(tx)
                 except WorkloadError as error:
                     refusal = error
             if tx.has_queued and (connection.in_atomic_block or connection.get_autocommit()):
-                _announce_on_commit(connection)
+                announce(connection)
             if refusal is not None:
                 raise refusal
             return value
@@ -161,8 +130,8 @@ class Announcement:
         signals.work_queued.send_robust(Workload, using=self.using)
 
 
-def _announce_on_commit(connection: BaseDatabaseWrapper) -> None:
-    """Let work_queued be sent after the commit, once for the transaction.
+def announce(connection: BaseDatabaseWrapper) -> None:
+    """Let work_queued be sent after the commit, once for the transaction; at once, where none is open.
 
     A word that waits already was asked for in a block that is rolled back, if ever, together with the one that now
     asks, so it serves for both.
@@ -193,27 +162,6 @@ def draw() -> float:
     return random.random()
 
 
-@cache
-def field_of(model: type[models.Model], attname: str) -> models.Field[Any, Any]:
-    return next(c for c in model._meta.concrete_fields if c.attname == attname)
-
-
-@cache
-def _columns(using: str) -> tuple[str, tuple[tuple[str, tuple[Callable[..., Any], ...], Any], ...]]:
-    """Return the select list of a snapshot, and for each column its name and what turns a value into Python's."""
-    connection = connections[using]
-    quote = connection.ops.quote_name
-    listed, readers = [f"w.{quote('admitted_id')}"], []
-    for model, table, names in ((Admitted, "a", COLD), (Workload, "w", STANDING + CLAIM)):
-        for name in names:
-            column = field_of(model, name)
-            expression = column.get_col(table)
-            converters = connection.ops.get_db_converters(expression) + expression.get_db_converters(connection)
-            listed.append(f"{table}.{quote(str(column.column))}")
-            readers.append((name, tuple(converters), expression))
-    return ", ".join(listed), tuple(readers)
-
-
 def lock_workloads(
     tx: Transaction,
     *,
@@ -235,9 +183,12 @@ def lock_workloads(
     snapshots: list[Snapshot] = []
     for start in range(0, len(wanted), ROWS_A_STATEMENT):
         part = wanted[start : start + ROWS_A_STATEMENT]
-        marks = ", ".join(["%s"] * len(part))
-        where = f"w.admitted_id IN ({marks})" if pks is not None else f"a.workload_id IN ({marks})"
-        snapshots += _select(tx, where, part, lock=True, wait=wait, spoilt=spoilt)
+        where, params = (
+            among(tx.connection, Admitted, "workload_id", part, "a")
+            if pks is None
+            else among(tx.connection, Workload, "admitted_id", part, "w")
+        )
+        snapshots += _select(tx, where, params, lock=True, wait=wait, spoilt=spoilt)
     return snapshots
 
 
@@ -329,7 +280,7 @@ def _select(
     index: str = "",
     spoilt: list[int] | None = None,
 ) -> list[Snapshot]:
-    listed, _ = _columns(tx.alias)
+    listed = snapshots.listed(tx.alias)
     hot, cold = Workload._meta.db_table, Admitted._meta.db_table
     vendor = tx.connection.vendor
     # MariaDB locks every row that it sorts, so the order must come from the index that is read.
@@ -343,20 +294,21 @@ def _select(
         # A clock in the same select list would be read before the wait for the lock.
         rows = tx.execute(
             f"WITH l AS MATERIALIZED (SELECT {listed} {source} FOR UPDATE OF w{skip}) "
-            f"SELECT {clock.sql(vendor)}, l.* FROM l",
+            f"SELECT {clock.sql(vendor)}::text, l.* FROM l",
             params,
         )
     else:
         suffix = f" FOR UPDATE{skip}" if vendor == "mysql" else ""
         rows = tx.execute(f"SELECT {clock.sql(vendor)}, {listed} {source}{suffix}", params)
     if lock:
-        tx.clock = max((clock.from_db(row[0]) for row in rows), default=None)
+        # Row by row they were locked and the clock was read.
+        tx.clock = clock.from_db(rows[-1][0]) if rows else None
     if spoilt is None:
-        return [_snapshot(tx, row[1:]) for row in rows]
+        return [snapshots.read(tx.connection, row[1:]) for row in rows]
     found = []
     for row in rows:
         try:
-            found.append(_snapshot(tx, row[1:]))
+            found.append(snapshots.read(tx.connection, row[1:]))
         except Exception as error:
             spoilt.append(row[1])
             _tell_spoilt(row[1], error)
@@ -370,19 +322,6 @@ def _tell_spoilt(pk: int, error: Exception) -> None:
     if pk not in _told:
         _told.add(pk)
         logger.error("The workload with the key %s can't be read, and is passed over: %r", pk, error)
-
-
-def _snapshot(tx: Transaction, row: Sequence[Any]) -> Snapshot:
-    values: dict[str, Any] = {}
-    for (name, converters, expression), value in zip(_columns(tx.alias)[1], row[1:], strict=True):
-        for convert in converters:
-            value = convert(value, expression, tx.connection)
-        values[name] = value
-    held = {name: values.pop(name) for name in CLAIM}
-    values["state"] = WorkloadState(values["state"])
-    values["dependency_standing"] = Standing(values["dependency_standing"])
-    claim = CurrentClaim(**held) if held["claim_id"] is not None else None
-    return Snapshot(pk=row[0], claim=claim, **values)
 
 
 def not_found() -> WorkloadError:

@@ -16,7 +16,8 @@ from django.db import Error, connections, transaction
 from workloads.authority import clock
 from workloads.authority.dependencies import look_again
 from workloads.authority.records import Transaction, alias, draw, lock_workloads, transact
-from workloads.authority.writes import insert, write, write_derived
+from workloads.authority.statements import insert
+from workloads.authority.writes import write, write_derived
 from workloads.contract import PassReport
 from workloads.lifecycle import arguments, deadlines, recovery as rules
 from workloads.lifecycle.decision import Decision

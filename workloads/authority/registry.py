@@ -21,7 +21,7 @@ from django.db.models.functions import Coalesce, Greatest
 from workloads.authority import clock
 from workloads.authority.dependencies import key_of
 from workloads.authority.records import Transaction, alias
-from workloads.authority.writes import insert
+from workloads.authority.statements import insert
 from workloads.lifecycle import arguments
 from workloads.models import SeenWorker
 

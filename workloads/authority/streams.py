@@ -12,8 +12,9 @@ from typing import Any, Final
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from workloads.authority.records import ROWS_A_STATEMENT, Transaction, field_of
-from workloads.authority.writes import parts
+from workloads.authority.columns import field_of
+from workloads.authority.records import ROWS_A_STATEMENT, Transaction
+from workloads.authority.statements import parts
 from workloads.errors import WorkloadError
 from workloads.lifecycle import canonical
 from workloads.models import Admitted, Tombstone, Workload

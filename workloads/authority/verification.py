@@ -17,7 +17,8 @@ from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workloads.authority.dependencies import key_of
-from workloads.authority.records import CLAIM, COLD, STANDING, Transaction, alias
+from workloads.authority.records import Transaction, alias
+from workloads.authority.snapshots import CLAIM, COLD, STANDING
 from workloads.authority.streams import MOST_ORPHANS, Reader, Stream, Targets, Texts, Unreadable, bytes_of
 from workloads.contract import WorkloadState
 from workloads.lifecycle import arguments

@@ -8,82 +8,24 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from django.db import models
-from django.db.backends.base.base import BaseDatabaseWrapper
-
-from workloads.authority.records import (
-    CLAIM,
-    ROWS_A_STATEMENT,
-    STANDING,
-    Superseded,
-    Transaction,
-    field_of,
-    lock_workloads,
-)
+from workloads.authority.columns import among
+from workloads.authority.records import ROWS_A_STATEMENT, Transaction, lock_workloads
+from workloads.authority.snapshots import CLAIM, STANDING
+from workloads.authority.statements import Statements, execute_many, parts
 from workloads.contract import AttemptStatus
 from workloads.lifecycle.decision import AttemptClosed, AttemptOpened, AttemptStarted, Decision, NewEvent
 from workloads.lifecycle.dependencies import changes_a_standing, standing_of, worst
 from workloads.lifecycle.recovery import derive
 from workloads.lifecycle.snapshot import Snapshot
-from workloads.models import Attempt, Dependency, Event, Workload
+from workloads.models import Admitted, Attempt, Dependency, Event, Result, Workload
 
-Item = TypeVar("Item")
-
-BYTES_A_STATEMENT: Final = 4 * 1024 * 1024
 MOVED_A_STATEMENT: Final = 1_000
 
 DECIDED: Final = tuple(name for name in STANDING if name not in {"priority", "dependency_standing"})
 """The columns of the standing that decisions change."""
 DERIVED: Final = ("due_at", "queued_lane_id", "waiting_lane_id")
-
-
-def prepared(connection: BaseDatabaseWrapper, model: type[models.Model], name: str, value: Any) -> Any:
-    return field_of(model, name).get_db_prep_save(value, connection)
-
-
-def insert(tx: Transaction, model: type[models.Model], rows: Sequence[dict[str, Any]], *, unless: str = "") -> None:
-    """Insert rows (values by attribute name, the same names in each).
-
-    With `unless`, a unique column's name, a row whose value is taken is left out: it waits for a writer of the same
-    value, ignores no other error, and leaves the transaction whole. Statements are cut below the packet size.
-    """
-    if not rows:
-        return
-    quote = tx.connection.ops.quote_name
-    names = list(rows[0])
-    columns = [field_of(model, name) for name in names]
-    listed = ", ".join(quote(str(column.column)) for column in columns)
-    head = f"INSERT INTO {quote(model._meta.db_table)} ({listed}) VALUES "
-    tail = ""
-    if unless:
-        target = quote(unless)
-        tail = (
-            f" ON DUPLICATE KEY UPDATE {target} = {target}"
-            if tx.connection.vendor == "mysql"
-            else f" ON CONFLICT ({target}) DO NOTHING"
-        )
-    marks = "(" + ", ".join(["%s"] * len(names)) + ")"
-    batch: list[list[Any]] = []
-    size = 0
-
-    def flush() -> None:
-        if batch:
-            tx.execute(head + ", ".join([marks] * len(batch)) + tail, [value for row in batch for value in row])
-
-    for row in rows:
-        values = [
-            column.get_db_prep_save(row[name], tx.connection) for name, column in zip(names, columns, strict=True)
-        ]
-        bytes_here = sum(4 * len(value) for value in values if isinstance(value, str))
-        if batch and (len(batch) >= ROWS_A_STATEMENT or size + bytes_here > BYTES_A_STATEMENT):
-            flush()
-            batch, size = [], 0
-        batch.append(values)
-        size += bytes_here
-    flush()
 
 
 def standing_values(after: Snapshot, now: dt.datetime) -> dict[str, Any]:
@@ -97,51 +39,59 @@ def standing_values(after: Snapshot, now: dt.datetime) -> dict[str, Any]:
     return values
 
 
-def write(tx: Transaction, decisions: Sequence[Decision]) -> None:
+def write(tx: Transaction, decisions: Sequence[Decision], *, results: Sequence[dict[str, Any]] = ()) -> None:
     """Write what was decided: rows first, each conditional on the version that was judged, then their history.
 
-    Raises Superseded if a version had moved; nothing of the transaction is then kept.
+    `results` go in with it, under result ids that must be new (not on MariaDB). Raises Superseded if a version had
+    moved or a result id was taken; nothing of the transaction is then kept.
     """
     if not decisions:
         return
-    for beats, run in itertools.groupby(decisions, key=_is_heartbeat):
-        # After a heartbeat the lower bound of due_at still holds; a row whose indexed columns stay is cheap to write.
-        _update(tx, list(run), [*DECIDED, *CLAIM] if beats else [*DECIDED, *CLAIM, *DERIVED])
-    insert(tx, Event, [event_row(d.before.pk, e) for d in decisions for e in d.events])
-    _write_attempts(tx, decisions)
-    follow(tx, decisions)
+    moved = {d.after.workload_id: d.after for d in decisions if changes_a_standing(d.before.state, d.after.state)}
+    dependents: list[tuple[Any, ...]] = []
+    for run in _runs(decisions):
+        statements = Statements(tx)
+        statements.insert(Result, results, unless="result_key")
+        results = ()
+        for beats, alike in itertools.groupby(run, key=_is_heartbeat):
+            # After a heartbeat the lower bound of due_at still holds; a row whose indexed columns stay is cheap to
+            # write.
+            _update(statements, list(alike), [*DECIDED, *CLAIM] if beats else [*DECIDED, *CLAIM, *DERIVED])
+        statements.insert(Event, [event_row(d.before.pk, e) for d in run for e in d.events])
+        _add_attempts(statements, run)
+        if 0 < len(moved) <= ROWS_A_STATEMENT and run[-1] is decisions[-1]:
+            statements.ask(*_dependents_of(tx, list(moved)))
+        dependents = statements.run()
+    if len(moved) > ROWS_A_STATEMENT:
+        asked = (_dependents_of(tx, part) for part in parts(moved, ROWS_A_STATEMENT))
+        dependents = [row for question in asked for row in tx.execute(*question)]
+    if dependents:
+        _follow(tx, moved, dependents, decisions[-1].now)
+
+
+def _runs(decisions: Sequence[Decision]) -> Iterator[Sequence[Decision]]:
+    """Yield the decisions in order, cut where a workload comes again: one statement changes a row once."""
+    start, seen = 0, set[int]()
+    for end, decision in enumerate(decisions):
+        if decision.before.pk in seen:
+            yield decisions[start:end]
+            start, seen = end, set()
+        seen.add(decision.before.pk)
+    yield decisions[start:]
 
 
 def _is_heartbeat(decision: Decision) -> bool:
     return not decision.events and decision.attempt is None
 
 
-def _update(tx: Transaction, decisions: Sequence[Decision], names: Sequence[str]) -> None:
-    columns = [field_of(Workload, name) for name in names]
+def _update(statements: Statements, decisions: Sequence[Decision], names: Sequence[str]) -> None:
     rows = []
     for decision in decisions:
         values = standing_values(decision.after, decision.now)
-        tx.has_queued = tx.has_queued or values["queued_lane_id"] is not None
-        row = [c.get_db_prep_save(values[c.attname], tx.connection) for c in columns]
-        rows.append([*row, decision.before.pk, decision.before.version])
-    execute_many(tx, Workload, names, "admitted_id = %s AND version = %s", rows)
-
-
-def execute_many(
-    tx: Transaction, model: type[models.Model], names: Sequence[str], where: str, rows: Sequence[Sequence[Any]]
-) -> None:
-    if not rows:
-        return
-    quote = tx.connection.ops.quote_name
-    assignments = ", ".join(f"{quote(str(field_of(model, name).column))} = %s" for name in names)
-    sql = f"UPDATE {quote(model._meta.db_table)} SET {assignments} WHERE {where}"
-    with tx.connection.cursor() as cursor:
-        if len(rows) == 1:
-            cursor.execute(sql, rows[0])
-        else:
-            cursor.executemany(sql, rows)
-        if cursor.rowcount != len(rows):
-            raise Superseded
+        if values["queued_lane_id"] is not None:
+            statements.tx.has_queued = True
+        rows.append([*[values[name] for name in names], decision.before.pk, decision.before.version])
+    statements.update(Workload, names, ("admitted_id", "version"), rows)
 
 
 def write_derived(tx: Transaction, snapshots: Sequence[Snapshot], now: dt.datetime) -> None:
@@ -151,9 +101,8 @@ def write_derived(tx: Transaction, snapshots: Sequence[Snapshot], now: dt.dateti
     for snapshot in snapshots:
         values = standing_values(snapshot, now)
         tx.has_queued = tx.has_queued or values["queued_lane_id"] is not None
-        rows.append([prepared(tx.connection, Workload, n, values[n]) for n in names] + [snapshot.pk])
-    if rows:
-        execute_many(tx, Workload, names, "admitted_id = %s", rows)
+        rows.append([*[values[name] for name in names], snapshot.pk])
+    execute_many(tx, Workload, names, ("admitted_id",), rows)
 
 
 def event_row(pk: int, event: NewEvent) -> dict[str, Any]:
@@ -168,7 +117,7 @@ def event_row(pk: int, event: NewEvent) -> dict[str, Any]:
     }
 
 
-def _write_attempts(tx: Transaction, decisions: Sequence[Decision]) -> None:
+def _add_attempts(statements: Statements, decisions: Sequence[Decision]) -> None:
     opened: list[dict[str, Any]] = []
     changed: list[tuple[int, int, dict[str, Any]]] = []
     for decision in decisions:
@@ -196,16 +145,12 @@ def _write_attempts(tx: Transaction, decisions: Sequence[Decision]) -> None:
                 changed.append((pk, change.number, _ending(change)))
             case None:
                 pass
-    insert(tx, Attempt, opened)
-    by_names: dict[tuple[str, ...], list[tuple[int, int, dict[str, Any]]]] = {}
-    for item in changed:
-        by_names.setdefault(tuple(item[2]), []).append(item)
-    for names, items in by_names.items():
-        rows = [
-            [prepared(tx.connection, Attempt, name, values[name]) for name in names] + [pk, number]
-            for pk, number, values in items
-        ]
-        execute_many(tx, Attempt, names, "record = %s AND number = %s", rows)
+    statements.insert(Attempt, opened)
+    by_names: dict[tuple[str, ...], list[list[Any]]] = {}
+    for pk, number, values in changed:
+        by_names.setdefault(tuple(values), []).append([*values.values(), pk, number])
+    for names, rows in by_names.items():
+        statements.update(Attempt, names, ("record_id", "number"), rows)
 
 
 def _ending(change: AttemptClosed) -> dict[str, Any]:
@@ -252,42 +197,34 @@ def _only_itself(tx: Transaction) -> tuple[str, ...]:
     return ("self",) if tx.connection.features.has_select_for_update_of else ()
 
 
-def parts(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of at most `size`."""
-    rest = iter(items)
-    while part := list(itertools.islice(rest, size)):
-        yield part
+def _dependents_of(tx: Transaction, workload_ids: Sequence[str]) -> tuple[str, list[Any]]:
+    where, params = among(tx.connection, Dependency, "depends_on", workload_ids, "d")
+    return (
+        "SELECT d.id, d.dependent_id, d.depends_on, d.required_state, a.tenant_id, a.application_id "
+        f"FROM {Dependency._meta.db_table} d JOIN {Admitted._meta.db_table} a ON a.id = d.dependent_id WHERE {where}",
+        params,
+    )
 
 
-def follow(tx: Transaction, decisions: Sequence[Decision]) -> None:
-    """Bring what depends on the decided workloads up to date, in the transaction in which they changed.
+def _follow(
+    tx: Transaction, moved: dict[str, Snapshot], dependents: Sequence[tuple[Any, ...]], now: dt.datetime
+) -> None:
+    """Bring what depends on the moved workloads up to date, in the transaction in which they changed.
 
     The dependents' rows are locked before their dependencies' standings are written: a pass that looks again at one of
     them holds that lock too.
     """
-    moved = {d.after.workload_id: d.after for d in decisions if changes_a_standing(d.before.state, d.after.state)}
-    if not moved:
-        return
-    columns = (
-        "id",
-        "dependent_id",
-        "depends_on",
-        "required_state",
-        "dependent__tenant_id",
-        "dependent__application_id",
-    )
     standings: dict[int, str] = {}
-    dependents: set[int] = set()
-    for part in parts(moved, ROWS_A_STATEMENT):
-        found = Dependency.objects.using(tx.alias).filter(depends_on__in=part).values_list(*columns)
-        for pk, dependent, depends_on, required, tenant_id, application_id in found:
-            target = moved[depends_on]
-            if (tenant_id, application_id) == (target.tenant_id, target.application_id):
-                standings[pk] = str(standing_of(target.state, required))
-                dependents.add(dependent)
-    now = decisions[-1].now
+    waiting: set[int] = set()
+    for pk, dependent, depends_on, required, *place in dependents:
+        target = moved[depends_on]
+        if place == [target.tenant_id, target.application_id]:
+            standings[pk] = str(standing_of(target.state, required))
+            waiting.add(dependent)
+    if not waiting:
+        return
     clock_before = tx.clock
-    locked = lock_workloads(tx, pks=sorted(dependents))
+    locked = lock_workloads(tx, pks=sorted(waiting))
     tx.clock = clock_before
     write_standings(tx, standings)
     refresh(tx, locked, now)
@@ -296,8 +233,7 @@ def follow(tx: Transaction, decisions: Sequence[Decision]) -> None:
 def write_standings(tx: Transaction, standings: dict[int, str]) -> None:
     """Write how dependencies stand (by the key of their row). Their dependents are locked."""
     rows = [(standing, pk) for pk, standing in sorted(standings.items())]
-    if rows:
-        execute_many(tx, Dependency, ("standing",), "id = %s", rows)
+    execute_many(tx, Dependency, ("standing",), ("id",), rows)
 
 
 def refresh(tx: Transaction, locked: Iterable[Snapshot], now: dt.datetime) -> None:
@@ -307,4 +243,4 @@ def refresh(tx: Transaction, locked: Iterable[Snapshot], now: dt.datetime) -> No
         rows = Dependency.objects.using(tx.alias).filter(dependent__in=[s.pk for s in part])
         for dependent, standing in rows.values_list("dependent_id", "standing"):
             together.setdefault(dependent, set()).add(standing)
-        write_derived(tx, [replace(s, dependency_standing=worst(together.get(s.pk, ()))) for s in part], now)
+        write_derived(tx, [s.but(dependency_standing=worst(together.get(s.pk, ()))) for s in part], now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from workloads.contract import AdmissionRequest, Dependency, RetryPolicy, Timeouts, WorkloadState
 from workloads.errors import IDEMPOTENCY_KEY_REUSED, WORKLOAD_INVALID, WorkloadError
@@ -66,11 +66,11 @@ def admit(created: Snapshot, *, requested_by: str, not_before: dt.datetime | Non
     first = NewEvent(
         sequence=1, from_state="", to_state=str(WorkloadState.CREATED), at=now, actor=requested_by, evidence=evidence
     )
-    draft = Draft(replace(created, event_count=1), now)
+    draft = Draft(created.but(event_count=1), now)
+    draft.events.append(first)
     draft.set(next_attempt_at=not_before or now)
     draft.move(WorkloadState.READY, actor=requested_by, **evidence)
-    decision = draft.decide()
-    return replace(decision, events=(first, *decision.events))
+    return draft.decide()
 
 
 def find_cycle(

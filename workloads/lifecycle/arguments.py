@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from workloads.contract import (
+    DEFAULT_RETRY_ON,
     AdmissionRequest,
     Backoff,
     Dependency,
@@ -24,6 +25,7 @@ from workloads.contract import (
 from workloads.errors import invalid
 from workloads.lifecycle.admission import cyclic
 from workloads.lifecycle.canonical import workload_id
+from workloads.lifecycle.deadlines import has_none
 
 MAX_IDENTIFIER_CHARS: Final = 200
 MAX_REASON_CHARS: Final = 2_000
@@ -37,6 +39,11 @@ LAST_YEAR: Final = 2899
 REQUIRABLE_STATES: Final = frozenset({WorkloadState.SUCCEEDED, WorkloadState.CANCELLED, WorkloadState.DEAD_LETTER})
 
 CUT_MARK: Final = "… [cut]"
+
+# Requests leave these as they are, for the most part: what is known to be right is not checked again.
+_DEFAULT_POLICY: Final = RetryPolicy()
+_NO_TIMEOUTS: Final = Timeouts()
+_COLLECTIONS: Final = (frozenset, tuple, set, list)
 
 _UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
 _CONTROL_OR_SURROGATE: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -61,6 +68,16 @@ def identifier(value: object, field: str) -> str:
 
     It is not normalised: identifiers are compared byte for byte.
     """
+    # Nearly all are ASCII that prints, whose one white space is the blank: the closer look is for the others.
+    if (
+        type(value) is str
+        and value.isascii()
+        and value.isprintable()
+        and 1 <= len(value) <= MAX_IDENTIFIER_CHARS
+        and value[0] != " "
+        and value[-1] != " "
+    ):
+        return value
     text = string(value, field)
     fault = _identifier_fault(text)
     if fault is not None:
@@ -115,6 +132,8 @@ def _definition_name(value: object, field: str) -> str:
 
 
 def _set_of(value: object, field: str, check: Callable[[object, str], str], limit: int) -> frozenset[str]:
+    if _is_empty(value):
+        return frozenset()
     members: set[str] = set()
     for member in _iterate(value, field):
         members.add(check(member, field))
@@ -124,10 +143,16 @@ def _set_of(value: object, field: str, check: Callable[[object, str], str], limi
 
 
 def _iterate(value: object, field: str) -> Iterator[object]:
+    if type(value) in _COLLECTIONS:
+        return iter(value)  # type: ignore[call-overload, no-any-return]
     # A string is an iterable of its characters and a mapping of its keys: given for a set, both are mistakes.
     if isinstance(value, (str, bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
         raise invalid(field, "not a set or list")
     return iter(value)
+
+
+def _is_empty(value: object) -> bool:
+    return type(value) in _COLLECTIONS and not value
 
 
 def integer(value: object, field: str, low: int, high: int | None) -> int:
@@ -229,6 +254,14 @@ def fence_types(value: object, field: str = "fence") -> Fence:
     """Return a fence whose values have the right types. They are compared later, and not bounded here."""
     if not isinstance(value, Fence):
         raise invalid(field, "not a Fence")
+    if (
+        type(value) is Fence
+        and type(value.workload_id) is str
+        and type(value.claim_id) is str
+        and type(value.worker_id) is str
+        and type(value.fencing_token) is int
+    ):
+        return value
     if isinstance(value.fencing_token, bool) or not isinstance(value.fencing_token, int):
         raise invalid(f"{field}.fencing_token", "not an integer")
     return Fence(
@@ -243,17 +276,32 @@ def retry_policy(value: object, field: str = "retry_policy") -> RetryPolicy:
     """Return a retry policy with `backoff` an enum member, `jitter` a float and `retry_on` a frozenset."""
     if not isinstance(value, RetryPolicy):
         raise invalid(field, "not a RetryPolicy")
+    # By identity: what is merely equal to a default, as True is to 1, need not be in the one form.
+    default = _DEFAULT_POLICY
+    if (
+        value.max_attempts is default.max_attempts
+        and value.backoff is default.backoff
+        and value.initial_delay_ms is default.initial_delay_ms
+        and value.max_delay_ms is default.max_delay_ms
+        and value.jitter is default.jitter
+        and value.retry_on is default.retry_on
+    ):
+        return default
     return RetryPolicy(
         max_attempts=count32(value.max_attempts, f"{field}.max_attempts", 1),
         backoff=_backoff(value.backoff, f"{field}.backoff"),
         initial_delay_ms=duration_ms(value.initial_delay_ms, f"{field}.initial_delay_ms"),
         max_delay_ms=duration_ms(value.max_delay_ms, f"{field}.max_delay_ms"),
         jitter=_share(value.jitter, f"{field}.jitter"),
-        retry_on=identifiers(value.retry_on, f"{field}.retry_on"),
+        retry_on=DEFAULT_RETRY_ON
+        if value.retry_on is DEFAULT_RETRY_ON
+        else identifiers(value.retry_on, f"{field}.retry_on"),
     )
 
 
 def _backoff(value: object, field: str) -> Backoff:
+    if isinstance(value, Backoff):
+        return value
     try:
         return Backoff(string(value, field))
     except ValueError:
@@ -271,6 +319,8 @@ def timeouts(value: object, field: str = "timeouts") -> Timeouts:
     """Return timeouts, each None or at least 1 ms."""
     if not isinstance(value, Timeouts):
         raise invalid(field, "not Timeouts")
+    if has_none(value):
+        return _NO_TIMEOUTS
 
     def bounded(name: str) -> int | None:
         given = getattr(value, name)
@@ -326,7 +376,9 @@ def admission(request: object) -> AdmissionRequest:
     application_id = identifier(request.application_id, "application_id")
     requested_by = identifier(request.requested_by, "requested_by")
     idempotency_key = identifier(request.idempotency_key, "idempotency_key")
-    own_id = workload_id(tenant_id, application_id, requested_by, idempotency_key)
+    # Only what depends on other work can depend on itself.
+    is_free = _is_empty(request.dependencies)
+    own_id = "" if is_free else workload_id(tenant_id, application_id, requested_by, idempotency_key)
     return AdmissionRequest(
         tenant_id=tenant_id,
         application_id=application_id,
@@ -341,7 +393,7 @@ def admission(request: object) -> AdmissionRequest:
         priority=priority(request.priority),
         retry_policy=retry_policy(request.retry_policy),
         timeouts=timeouts(request.timeouts),
-        dependencies=dependencies(request.dependencies, own_id),
+        dependencies=() if is_free else dependencies(request.dependencies, own_id),
         not_before=None if request.not_before is None else instant(request.not_before, "not_before"),
         trigger="" if string(request.trigger, "trigger") == "" else identifier(request.trigger, "trigger"),
         session_id=optional_identifier(request.session_id, "session_id"),

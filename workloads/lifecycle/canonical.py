@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import Any, Final
 
@@ -21,6 +21,13 @@ _CHUNK_DIGITS: Final = 600
 _CHUNK: Final = 10**_CHUNK_DIGITS
 
 _quote: Callable[[str], str] = encode_basestring
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
+
+# A value of fewer parts than this is written sooner by the careful way than by the encoder of the library.
+_FEW_PARTS: Final = 12
+_SAFE_INTEGER: Final = 2**64
 
 
 def canonical(value: object, *, field: str) -> str:
@@ -33,10 +40,73 @@ def canonical(value: object, *, field: str) -> str:
     infinities, NUL characters and lone surrogates (in keys too), integers of more than 4,300 digits, values that are
     not JSON, keys that are not strings, and the 65th of containers in one another, which ends cycles too.
     """
+    if type(value) in (dict, list, tuple) and value and (text := _plain_text(value)) is not None:
+        return text
     try:
         return _text(value, 0)
     except _Refusal as refusal:
         raise refusal.as_error(field) from None
+
+
+def _plain_text(value: object) -> str | None:
+    """Return the text of a value that the library's encoder writes as `_text` would, at a quarter of the cost.
+
+    None where it might not, or is not worth its while: that is left to `_text`, which knows all rules, and what to say.
+    """
+    if _count_plain(value, 0) < _FEW_PARTS:
+        return None
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:
+        return None
+    if "\\u0000" in text:
+        return None
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return None
+    return text
+
+
+def _count_plain(value: object, depth: int) -> int:
+    """Return of how many parts a value inside `depth` containers consists; 0 if one of them is not plain.
+
+    Plain are dicts with strings for keys, lists, tuples, strings, booleans, None, integers below 2**64, and floats with
+    a fraction: each of exactly that type, and not too deep. Strings are not looked into.
+    """
+    items: Iterable[Any]
+    kind = type(value)
+    if depth == MAX_DEPTH:
+        return 0
+    if isinstance(value, dict) and kind is dict:
+        for key in value:
+            if type(key) is not str:
+                return 0
+        items = value.values()
+    elif isinstance(value, (list, tuple)) and (kind is list or kind is tuple):
+        items = value
+    else:
+        return 0
+    count = 1
+    for item in items:
+        kind = type(item)
+        if kind is str or kind is bool or item is None:
+            count += 1
+        elif kind is int:
+            if not -_SAFE_INTEGER < item < _SAFE_INTEGER:
+                return 0
+            count += 1
+        elif kind is float:
+            if item.is_integer():
+                return 0
+            count += 1
+        else:
+            within = _count_plain(item, depth + 1)
+            if not within:
+                return 0
+            count += within
+    return count
 
 
 def parse(text: str) -> Any:
@@ -61,16 +131,24 @@ def measure(text: str) -> int:
 
 def iso(instant: dt.datetime) -> str:
     """Return the instant as ISO 8601 text in UTC, with microseconds and `Z`. A naive one is a ValueError."""
-    if instant.utcoffset() is None:
-        raise ValueError("an instant has a time zone")
-    return instant.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    if instant.tzinfo is not dt.UTC:
+        if instant.utcoffset() is None:
+            raise ValueError("an instant has a time zone")
+        instant = instant.astimezone(dt.UTC)
+    return "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ" % (  # noqa: UP031 - half the cost of isoformat()
+        instant.year,
+        instant.month,
+        instant.day,
+        instant.hour,
+        instant.minute,
+        instant.second,
+        instant.microsecond,
+    )
 
 
 def workload_id(tenant_id: str, application_id: str, requested_by: str, idempotency_key: str) -> str:
     """Return the id that this idempotency scope has (section 2): the scope is the identity."""
-    scope = json.dumps(
-        [tenant_id, application_id, requested_by, idempotency_key], separators=(",", ":"), ensure_ascii=False
-    )
+    scope = _ENCODER.encode([tenant_id, application_id, requested_by, idempotency_key])
     return "workload_" + digest(scope)[:24]
 
 
@@ -96,6 +174,8 @@ def _text(value: object, depth: int) -> str:
         return "null"
     if kind is bool:
         return "true" if value else "false"
+    if kind is int and -_SAFE_INTEGER < value < _SAFE_INTEGER:  # type: ignore[operator]
+        return repr(value)
     if isinstance(value, dict):
         return _object(value, depth + 1)
     if isinstance(value, (list, tuple)):

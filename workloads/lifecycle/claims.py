@@ -22,7 +22,7 @@ from workloads.lifecycle import deadlines
 from workloads.lifecycle.canonical import iso
 from workloads.lifecycle.decision import AttemptOpened, AttemptStarted, Decision, Draft
 from workloads.lifecycle.retries import dead_letter
-from workloads.lifecycle.snapshot import CurrentClaim, PastAttempt, Snapshot, Standing
+from workloads.lifecycle.snapshot import MILLISECOND, CurrentClaim, PastAttempt, Snapshot, Standing
 from workloads.lifecycle.states import CLAIMED, STARTED, denied
 
 S = WorkloadState
@@ -65,7 +65,7 @@ def claim(
         claimed_at=now,
         started_at=now if start else None,
         last_heartbeat=now,
-        expires_at=now + dt.timedelta(milliseconds=lease_ms),
+        expires_at=now + lease_ms * MILLISECOND,
     )
     draft = Draft(snapshot, now)
     token = snapshot.fencing_token + 1
@@ -175,7 +175,7 @@ def heartbeat(snapshot: Snapshot, fence: Fence, now: dt.datetime, *, extend_ms: 
     check_fence(snapshot, fence, now)
     claim = snapshot.claim
     assert claim is not None
-    expires_at = max(claim.expires_at, now + dt.timedelta(milliseconds=extend_ms))
+    expires_at = max(claim.expires_at, now + extend_ms * MILLISECOND)
     draft = Draft(snapshot, now)
     draft.set(claim=_with(claim, last_heartbeat=now, expires_at=expires_at))
     return draft.decide()

@@ -6,14 +6,13 @@ Computed from committed columns alone, so that any node decides the same, after 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 
-from workloads.contract import DEADLINE_CONTRACT_VERSION, AttemptStatus, WorkloadState
+from workloads.contract import DEADLINE_CONTRACT_VERSION, AttemptStatus, Timeouts, WorkloadState
 from workloads.errors import WORKLOAD_TIMED_OUT, WorkloadError
 from workloads.lifecycle.canonical import iso
 from workloads.lifecycle.decision import Decision, Draft
 from workloads.lifecycle.retries import dead_letter, retry
-from workloads.lifecycle.snapshot import Snapshot
+from workloads.lifecycle.snapshot import MILLISECOND, Snapshot
 from workloads.lifecycle.states import CLAIMED, STARTED
 
 ACTOR = "authority.deadline"
@@ -21,7 +20,7 @@ NOT_RETRYABLE = frozenset({"overall", "queue"})
 
 
 def _after(instant: dt.datetime, duration_ms: int) -> dt.datetime:
-    return instant + dt.timedelta(milliseconds=duration_ms)
+    return instant + duration_ms * MILLISECOND
 
 
 def overall_deadline(snapshot: Snapshot) -> dt.datetime | None:
@@ -32,37 +31,54 @@ def overall_deadline(snapshot: Snapshot) -> dt.datetime | None:
     return _after(snapshot.overall_from, overall_ms)
 
 
-def running_deadlines(snapshot: Snapshot) -> Iterator[tuple[str, dt.datetime]]:
-    """Yield the deadlines that run in the workload's state, with their instants, in the order of precedence."""
-    if snapshot.contract_version < DEADLINE_CONTRACT_VERSION:
-        return
+def has_none(timeouts: Timeouts) -> bool:
+    """Tell whether no deadline is set at all."""
+    return (
+        timeouts.overall_ms is None
+        and timeouts.queue_ms is None
+        and timeouts.claim_ms is None
+        and timeouts.execution_ms is None
+        and timeouts.heartbeat_ms is None
+    )
+
+
+def running_deadlines(snapshot: Snapshot) -> list[tuple[str, dt.datetime]]:
+    """Return the deadlines that run in the workload's state, with their instants, in the order of precedence."""
     state, timeouts, claim = snapshot.state, snapshot.timeouts, snapshot.claim
+    running: list[tuple[str, dt.datetime]] = []
+    # Most work has no deadline at all, and every rule asks.
+    if has_none(timeouts) or snapshot.contract_version < DEADLINE_CONTRACT_VERSION:
+        return running
     ready = state is WorkloadState.READY
     claimed = state in CLAIMED
     if not ready and not claimed:
-        return
+        return running
     if timeouts.overall_ms is not None:
-        yield "overall", _after(snapshot.overall_from, timeouts.overall_ms)
+        running.append(("overall", _after(snapshot.overall_from, timeouts.overall_ms)))
     if ready and timeouts.queue_ms is not None:
         since = snapshot.next_attempt_at or snapshot.created_at
         if not snapshot.attempt_count and not snapshot.operator_retries:
             # Every way back to READY sets next_attempt_at to that instant or a later one; at admission alone
             # may it lie before, and then the admission counts.
             since = max(snapshot.created_at, since)
-        yield "queue", _after(since, timeouts.queue_ms)
+        running.append(("queue", _after(since, timeouts.queue_ms)))
     if claim is None:
-        return
+        return running
     if state is WorkloadState.CLAIMED and timeouts.claim_ms is not None:
-        yield "claim", _after(claim.claimed_at, timeouts.claim_ms)
+        running.append(("claim", _after(claim.claimed_at, timeouts.claim_ms)))
     if state in STARTED and timeouts.execution_ms is not None:
-        yield "execution", _after(claim.started_at or claim.claimed_at, timeouts.execution_ms)
+        running.append(("execution", _after(claim.started_at or claim.claimed_at, timeouts.execution_ms)))
     if timeouts.heartbeat_ms is not None:
-        yield "heartbeat", _after(claim.last_heartbeat, timeouts.heartbeat_ms)
+        running.append(("heartbeat", _after(claim.last_heartbeat, timeouts.heartbeat_ms)))
+    return running
 
 
 def passed(snapshot: Snapshot, now: dt.datetime) -> tuple[str, dt.datetime] | None:
     """Return the first deadline that has passed at `now` (`now >= deadline`), with its instant."""
-    return next(((name, at) for name, at in running_deadlines(snapshot) if now >= at), None)
+    for name, at in running_deadlines(snapshot):
+        if now >= at:
+            return name, at
+    return None
 
 
 def refusal(name: str, at: dt.datetime) -> WorkloadError:

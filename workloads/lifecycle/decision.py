@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from workloads.contract import AttemptStatus, Effect, WorkloadState
@@ -79,37 +79,40 @@ class Decision:
     refusal: WorkloadError | None = None
 
 
-@dataclass(slots=True)
 class Draft:
     """A decision in the making: `move` adds an event, `set` changes the snapshot, `decide` closes it."""
 
-    before: Snapshot
-    now: dt.datetime
-    after: Snapshot = field(init=False)
-    events: list[NewEvent] = field(init=False, default_factory=list)
-    attempt: AttemptChange | None = field(init=False, default=None)
+    __slots__ = ("_values", "after", "attempt", "before", "events", "now")
 
-    def __post_init__(self) -> None:
-        self.after = self.before
+    def __init__(self, before: Snapshot, now: dt.datetime) -> None:
+        self.before = before
+        self.now = now
+        self.events: list[NewEvent] = []
+        self.attempt: AttemptChange | None = None
+        # The draft's own copy, which it changes in place until it is decided: one copy a decision, not one a step.
+        self.after = before.but()
+        self._values = self.after.__dict__
 
     def set(self, **changes: Any) -> None:
-        """Change fields of the snapshot."""
-        self.after = replace(self.after, **changes)
+        """Change fields of the snapshot. A name that is none of its fields: TypeError."""
+        if not changes.keys() <= self._values.keys():
+            raise TypeError(f"not fields of a snapshot: {sorted(changes.keys() - self._values.keys())}")
+        self._values.update(changes)
 
     def move(self, to: WorkloadState, *, actor: str, **evidence: str) -> None:
         """Add the event that leads to `to`, and keep what goes with a state: `finished_at`, `next_attempt_at`.
 
         Refused with WORKLOAD_TRANSITION_DENIED where the table has no such pair (section 3).
         """
-        source = self.after.state
+        after = self.after
+        source, sequence, due = after.state, after.event_count + 1, after.next_attempt_at
         if not is_legal(source, to):
             raise denied(source, to)
-        due = self.after.next_attempt_at
         if to is WorkloadState.READY and due is not None and due > self.now:
             evidence["next_attempt_at"] = iso(due)
         self.events.append(
             NewEvent(
-                sequence=self.after.event_count + 1,
+                sequence=sequence,
                 from_state=str(source),
                 to_state=str(to),
                 at=self.now,
@@ -117,20 +120,24 @@ class Draft:
                 evidence=evidence,
             )
         )
-        self.set(state=to, event_count=self.after.event_count + 1, finished_at=self.now if to in RESTING else None)
+        self._values["state"] = to
+        self._values["event_count"] = sequence
+        self._values["finished_at"] = self.now if to in RESTING else None
 
     def close_attempt(self, status: AttemptStatus, *, by: str, **outcome: Any) -> None:
         """End the open attempt and drop the current claim."""
         self.attempt = AttemptClosed(
             number=self.after.attempt_count, status=status, ended_at=self.now, ended_by=by, **outcome
         )
-        self.set(claim=None)
+        self._values["claim"] = None
 
     def decide(self, *, refusal: WorkloadError | None = None) -> Decision:
         """Return the decision: one step of `version`, however many events it has (section 2)."""
+        self._values["version"] = self.before.version + 1
+        self._values["updated_at"] = self.now
         return Decision(
             before=self.before,
-            after=replace(self.after, version=self.before.version + 1, updated_at=self.now),
+            after=self.after,
             now=self.now,
             events=tuple(self.events),
             attempt=self.attempt,

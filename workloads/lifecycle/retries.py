@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 from workloads.contract import Backoff, RetryPolicy, WorkloadState
 from workloads.lifecycle.decision import Draft
+from workloads.lifecycle.snapshot import MILLISECOND
 
 DAY_MS = 86_400_000
 
@@ -33,7 +32,7 @@ def retry(draft: Draft, *, actor: str, draw: float, retry_after_ms: int | None =
     """Make the workload READY again after its backoff; return the decision."""
     retry_count = draft.after.retry_count + 1
     delay = delay_ms(draft.after.retry_policy, retry_count, draw=draw, retry_after_ms=retry_after_ms)
-    draft.set(retry_count=retry_count, next_attempt_at=draft.now + dt.timedelta(milliseconds=delay))
+    draft.set(retry_count=retry_count, next_attempt_at=draft.now + delay * MILLISECOND)
     draft.move(WorkloadState.READY, actor=actor, decision="retry")
     return "retry"
 

@@ -6,14 +6,14 @@ a key that names a secret is judged with the workload's connection scopes, which
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from workloads.errors import WORKLOAD_SECRET_MATERIAL, WorkloadError
+from workloads.lifecycle.credentials import first_rule, suspected
 
 REDACTED: Final = "[redacted]"
 NAMED_KEY: Final = "named_key"
@@ -26,6 +26,9 @@ SECRET_NAMES: Final = frozenset({
 })
 # fmt: on
 
+_SCALARS: Final = (type(None), bool, int, float)
+_KNOWN_KEYS: Final = 4_096
+_LONGEST_KNOWN_KEY: Final = 64
 _ENDINGS: Final = tuple(sorted(SECRET_NAMES))
 _LONGEST_NAME: Final = max(map(len, SECRET_NAMES))
 _REDACTION_ROUNDS: Final = 8
@@ -71,7 +74,7 @@ def find_keyed(value: object, *, excused: Collection[str] = ()) -> Secret | None
 
 def find_in_text(text: str) -> str | None:
     """Return the name of the first rule by which the text holds secret material."""
-    return _first_rule(text, _suspected(text))
+    return first_rule(text, suspected(text))
 
 
 def redact(text: str) -> str:
@@ -79,7 +82,7 @@ def redact(text: str) -> str:
     for _ in range(_REDACTION_ROUNDS):
         if find_in_text(text) is None:
             return text
-        for rule in _suspected(text):
+        for rule in suspected(text):
             pieces: list[str] = []
             end = 0
             for start, stop in rule.spans(text):
@@ -104,6 +107,12 @@ def names_secret(key: str) -> bool:
         if name in SECRET_NAMES and (at == 0 or key[at - 1] in "-_" or _is_hump(key, at)):
             return True
     return False
+
+
+@lru_cache(maxsize=_KNOWN_KEYS)
+def _short_names_secret(key: str) -> bool:
+    """Say whether a key of a plain string names a secret: the same few keys stand in very many values."""
+    return names_secret(key)
 
 
 def is_reference(text: str) -> bool:
@@ -145,6 +154,11 @@ def _refuse(secret: Secret | None, field: str) -> None:
         )
 
 
+def _hold_credential(texts: list[str]) -> bool:
+    # No hint spans two strings, since none holds a line break: one look at all of them leaves few rules, or none.
+    return any(rule.is_in(texts) for rule in suspected("\n".join(texts)))
+
+
 # The steps to a place, innermost first; kept as a chain, since a path is written out only for what is refused.
 _Steps = tuple[Any, str] | None
 
@@ -158,17 +172,56 @@ def _path(steps: _Steps) -> str:
 
 
 def _find(value: object, *, patterns: bool, keyed: bool, excused: Collection[str] = ()) -> Secret | None:
+    texts = _plain_texts(value, keyed=keyed)
+    if texts is not None and not (patterns and _hold_credential(texts)):
+        return None
     places = list(_strings(value))
     # No hint spans two strings, since none holds a line break: one look at all of them leaves few rules, or none.
-    rules = list(_suspected("\n".join([text for text, _, _ in places]))) if patterns else []
+    rules = suspected("\n".join([text for text, _, _ in places])) if patterns else []
     if not (rules or keyed):
         return None
     for text, steps, secret_key in places:
-        if rules and (rule := _first_rule(text, rules)) is not None:
+        if rules and (rule := first_rule(text, rules)) is not None:
             return Secret(_path(steps), rule)
         if keyed and secret_key and text and text not in excused and not is_reference(text):
             return Secret(_path(steps), NAMED_KEY)
     return None
+
+
+def _plain_texts(value: object, *, keyed: bool) -> list[str] | None:
+    """Return every string and key of a plain JSON value, in any order, at a fifth of the cost of `_strings`.
+
+    None where something is of another type than exactly one of JSON's, or, with `keyed`, where a key that names a
+    secret has a string or a list under it.
+    """
+    texts: list[str] = []
+    values: list[object] = [value]
+    # It grows by what stands in the lists and mappings that it holds.
+    for item in values:
+        kind = type(item)
+        if kind is str:
+            texts.append(item)  # type: ignore[arg-type]
+        elif kind is dict:
+            for key, below in item.items():  # type: ignore[attr-defined]
+                if type(key) is not str:
+                    return None
+                texts.append(key)
+                kind = type(below)
+                if kind is int or kind is bool or below is None:
+                    continue
+                if keyed and kind is not dict and kind is not float:
+                    known = _short_names_secret if len(key) <= _LONGEST_KNOWN_KEY else names_secret
+                    if known(key):
+                        return None
+                if kind is str:
+                    texts.append(below)
+                else:
+                    values.append(below)
+        elif kind is list or kind is tuple:
+            values += item  # type: ignore[arg-type]
+        elif kind not in _SCALARS:
+            return None
+    return texts
 
 
 def _strings(value: object) -> Iterator[tuple[str, _Steps, bool]]:
@@ -206,185 +259,3 @@ def _items(
 ) -> Iterator[tuple[object, _Steps, bool]]:
     for index, item in enumerate(items):
         yield item, (steps, f"[{index}]"), secret_key
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """A kind of secret material. Text that holds none of the `hints` need not be searched for `pattern`.
-
-    What is secret is the pattern's group 1 where it has one, else all of it. Every pattern takes time in proportion to
-    the text: what it repeats without a bound either ends it, or cannot hold the beginning of another match.
-    """
-
-    name: str
-    hints: tuple[str, ...]
-    pattern: re.Pattern[str]
-    accepts: Callable[[re.Match[str]], bool] = lambda match: True
-    any_case: bool = False
-
-    def is_suspected(self, text: str) -> bool:
-        """Say whether the text holds a hint, in the hint's case unless any case will do."""
-        if self.any_case:
-            text = text.lower()
-        for hint in self.hints:  # noqa: SIM110 - a third of the time of any(), for every text there is
-            if hint in text:
-                return True
-        return False
-
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Give where secret material begins and ends."""
-        for match in self.pattern.finditer(text):
-            if self.accepts(match):
-                yield match.span(1 if self.pattern.groups else 0)
-
-
-def _is_basic(match: re.Match[str]) -> bool:
-    """Say whether the text after `Basic` decodes to a printable name, a colon and a password."""
-    encoded = match[1].rstrip("=").replace("-", "+").replace("_", "/")
-    try:
-        plain = base64.b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
-    except (binascii.Error, ValueError):
-        return False
-    return plain.isprintable() and plain.partition(":")[2] != ""
-
-
-_AUTHORIZATION: Final = re.compile(r"authorization[\"']?\s?[:=]\s?[\"']?\Z", re.IGNORECASE)
-_DIGIT: Final = re.compile(r"[0-9]")
-_LONG_RUN: Final = re.compile(r"[A-Za-z0-9]{16}|[a-z][A-Z]")
-
-
-def _is_bearer(match: re.Match[str]) -> bool:
-    """Say whether what follows `Bearer` is no English word: it has a digit, or is longer or more mixed than words are.
-
-    After an `Authorization:` header, fewer characters are enough.
-    """
-    credential = match[1]
-    as_header = _AUTHORIZATION.search(match.string, max(0, match.start() - 20), match.start()) is not None
-    if _DIGIT.search(credential) is not None:
-        return len(credential) >= (4 if as_header else 8)
-    return len(credential) >= 16 and _LONG_RUN.search(credential) is not None
-
-
-# A password that is a mask or a placeholder gives nothing away.
-_MASKED: Final = re.compile(r"[^:]*:(?:\*+|x{3,}|[$%]?\{[^{}]*\}|<[^<>]*>|\[redacted\])", re.IGNORECASE)
-
-
-def _has_password(match: re.Match[str]) -> bool:
-    return _MASKED.fullmatch(match[1]) is None
-
-
-def _provider(name: str, hints: str, pattern: str, *, any_case: bool = False) -> _Rule:
-    """Return the rule of a provider's key format, which does not begin in the middle of a word."""
-    return _Rule(name, tuple(hints.split()), re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})"), any_case=any_case)
-
-
-_END: Final = r"(?![A-Za-z0-9])"
-
-_RULES: Final = (
-    _Rule(
-        "private_key",
-        ("PRIVATE KEY", "PuTTY-User-Key-File-"),
-        re.compile(
-            r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}?PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d)"
-            r"(?:(?s:.*?)-{4,5} ?END [A-Z0-9 ]{0,40}?PRIVATE KEY(?: BLOCK)? ?-{4,5}|(?s:.*))"
-        ),
-    ),
-    _Rule(
-        "jwt",
-        ("eyJ",),
-        # The look ahead comes first, so that a long run without dots is read once, not once for each place in it.
-        re.compile(
-            r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{2,}\.)"
-            r"[A-Za-z0-9_-]*?(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]*"
-        ),
-    ),
-    _Rule(
-        "url_password",
-        ("://",),
-        # Not the port in `["http://a:80","b@c"]`, and not the address in `http://[::1]:80/@`.
-        re.compile(r"(?<=[A-Za-z0-9+.-])://([^\s/?#:@\[\]]*:(?!\d{1,5}[\"',;)\]}&|\\])[^\s/?#@]+)@"),
-        _has_password,
-    ),
-    # The look ahead leaves what follows the word to be searched too: `basic basic dTpw`.
-    _Rule(
-        "bearer",
-        ("bearer",),
-        re.compile(r"\b(?ai:bearer)[\s:=]+[\"']?(?=([A-Za-z0-9._~+/-]{4,}=*))"),
-        _is_bearer,
-        any_case=True,
-    ),
-    _Rule(
-        "basic",
-        ("basic",),
-        re.compile(r"\b(?ai:basic)[\s:=]+[\"']?(?=([A-Za-z0-9+/_-]{3,}={0,2}))"),
-        _is_basic,
-        any_case=True,
-    ),
-    _provider("aws_access_key", "AKIA ASIA ABIA ACCA", rf"A(?:KI|SI|BI|CC)A[A-Z0-9]{{16}}{_END}"),
-    _provider(
-        "aws_secret_key",
-        "secret_access_key secretaccesskey",
-        r"(?ai:(?:aws_?)?secret_?access_?key)[\"']?\s{0,9}[:=]\s{0,9}[\"']?[A-Za-z0-9/+]{40}" + _END,
-        any_case=True,
-    ),
-    _provider(
-        "github_token",
-        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
-        r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}",
-    ),
-    _provider(
-        "gitlab_token",
-        "glpat- gldt- glrt- gloas- glptt- glcbt- glft- glsoat- glagent- glimt- glffct-",
-        r"gl(?:pat|dt|rt|oas|ptt|cbt|ft|soat|agent|imt|ffct)-[A-Za-z0-9_-]{20,}",
-    ),
-    _provider("slack_token", "xox xapp-", r"xox[abceoprs]-[A-Za-z0-9-]{10,}|xapp-\d-[A-Za-z0-9-]{10,}"),
-    _provider(
-        "slack_webhook",
-        "hooks.slack.com/",
-        r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9+/]{20,}",
-    ),
-    _provider(
-        "stripe_key",
-        "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
-        r"[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/]{24,}",
-    ),
-    _provider(
-        "google_key",
-        "AIza GOCSPX- ya29. 1//0",
-        r"AIza[A-Za-z0-9_-]{30,}|GOCSPX-[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9_-]{20,}|1//0[A-Za-z0-9_-]{30,}",
-    ),
-    _provider("anthropic_key", "sk-ant-", r"sk-ant-[A-Za-z0-9_-]{16,}"),
-    _provider("openai_key", "sk-", r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{20,})"),
-    _provider("npm_token", "npm_", r"npm_[A-Za-z0-9]{30,}"),
-    _provider("pypi_token", "pypi-", r"pypi-(?:AgE[A-Za-z0-9_-]{16,}|[A-Za-z0-9_-]{50,})"),
-    _provider("sendgrid_key", "SG.", r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
-    _provider("twilio_key", "SK", rf"SK[0-9a-f]{{32}}{_END}"),
-    _provider("mailgun_key", "key-", rf"key-[0-9a-f]{{32}}{_END}"),
-    _provider("mailchimp_key", "-us", rf"[0-9a-f]{{32}}-us[0-9]{{1,2}}{_END}"),
-    _provider("azure_key", "AccountKey= AccessKey=", r"(?:Account|SharedAccess)Key=[A-Za-z0-9+/]{30,}={0,2}"),
-    _provider("digitalocean_token", "dop_v1_ doo_v1_ dor_v1_", r"do[opr]_v1_[A-Fa-f0-9]{40,}"),
-    _provider("huggingface_token", "hf_ api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{30,}"),
-    _provider("shopify_token", "shpat_ shpca_ shppa_ shpss_", r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32,}"),
-    _provider("telegram_token", ":AA", r"[0-9]{8,10}:AA[A-Za-z0-9_-]{32,}"),
-    _provider("vault_token", "hvs. hvb. hvr.", r"hv[sbr]\.[A-Za-z0-9_-]{24,}"),
-    _provider("databricks_token", "dapi", rf"dapi[0-9a-f]{{32}}(?:-[0-9])?{_END}"),
-    _provider("grafana_token", "glsa_ glc_", r"gl(?:sa|c)_[A-Za-z0-9+/_]{32,}"),
-    _provider("atlassian_token", "ATATT3 ATCTT3", r"AT[AC]TT3[A-Za-z0-9_=-]{50,}"),
-    _provider("doppler_token", "dp.pt. dp.st.", r"dp\.[ps]t\.[A-Za-z0-9._-]{40,}"),
-    _provider("linear_key", "lin_api_", r"lin_api_[A-Za-z0-9]{32,}"),
-    _provider("postman_key", "PMAK-", r"PMAK-[A-Fa-f0-9]{24}-[A-Fa-f0-9]{34}"),
-    _provider("age_key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
-)
-
-
-def _suspected(text: str) -> Iterator[_Rule]:
-    """Give the rules, in their order, that the text holds a hint of."""
-    return filter(lambda rule: rule.is_suspected(text), _RULES)
-
-
-def _first_rule(text: str, rules: Iterable[_Rule]) -> str | None:
-    for rule in rules:
-        if rule.is_suspected(text):
-            for _ in rule.spans(text):
-                return rule.name
-    return None

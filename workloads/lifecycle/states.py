@@ -40,12 +40,15 @@ HELD: Final = CLAIMED | {S.CANCELLATION_REQUESTED}
 
 OPEN_ATTEMPT: Final = frozenset({AttemptStatus.CLAIMED, AttemptStatus.RUNNING})
 
+_MAY_FOLLOW: Final[dict[str, frozenset[WorkloadState]]] = {
+    "": frozenset({S.CREATED}),
+    **{str(source): targets for source, targets in TRANSITIONS.items()},
+}
+
 
 def is_legal(source: str, target: str) -> bool:
     """Tell whether an event may lead from `source` ("" before the first) to `target`."""
-    if source == "":
-        return target == S.CREATED
-    return source in TRANSITIONS and target in TRANSITIONS[WorkloadState(source)]
+    return target in _MAY_FOLLOW.get(source, ())
 
 
 def denied(source: WorkloadState, target: WorkloadState) -> WorkloadError:

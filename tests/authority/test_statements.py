@@ -1,0 +1,190 @@
+"""Rows go in as they were given, however odd their texts are, and what goes in together goes in whole or not at all."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from typing import Any
+
+import pytest
+from django.db import DataError, connection, transaction as blocks
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from tests.authority.builders import admit, request
+from tests.support import T0, at
+from workloads import authority
+from workloads.authority.columns import among, kind_of
+from workloads.authority.records import Superseded, Transaction
+from workloads.authority.statements import Statements, execute_many, insert, insert_new
+from workloads.models import Event, Lane, SeenWorker, Tombstone, Workload
+
+pytestmark = pytest.mark.django_db
+
+numbers = itertools.count()
+
+ODD = [
+    "",
+    " ",
+    "NULL",
+    "null",
+    "{}",
+    "{a,b}",
+    ",",
+    '"',
+    '\\"',
+    "\\",
+    "\\\\N",
+    "%s",
+    "%%",
+    "'",
+    "''; --",
+    "\n\t\r",
+    "é🚲",
+    "a" * 199,
+]
+TEXTS = st.one_of(
+    st.sampled_from(ODD), st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=60)
+)
+
+
+def transaction(now: dt.datetime | None = T0) -> Transaction:
+    return Transaction(connection, now)
+
+
+def tombstone(number: int, **changes: Any) -> dict[str, Any]:
+    row = {
+        "workload_id": f"w{number}",
+        "tenant_id": "t",
+        "application_id": "a",
+        "result_key": None,
+        "state": "CANCELLED",
+        "finished_at": None,
+        "pruned_at": T0,
+    }
+    return row | changes
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(TEXTS, min_size=1, max_size=5),
+    instants=st.lists(
+        st.none() | st.datetimes(dt.datetime(1971, 1, 1), dt.datetime(9000, 1, 1)), min_size=5, max_size=5
+    ),
+)
+def test_texts_and_instants_come_back_as_they_were_given(texts: list[str], instants: list[dt.datetime | None]) -> None:
+    Tombstone.objects.all().delete()
+    aware = [None if instant is None else instant.replace(tzinfo=dt.UTC) for instant in instants]
+    rows = [
+        tombstone(n, tenant_id=text, application_id=text[::-1], finished_at=aware[n]) for n, text in enumerate(texts)
+    ]
+    insert(transaction(), Tombstone, rows)
+    stored = Tombstone.objects.order_by("id")
+    assert [row.tenant_id for row in stored] == texts
+    assert [row.application_id for row in stored] == [text[::-1] for text in texts]
+    assert [row.finished_at for row in stored] == aware[: len(texts)]
+    # The last of them gets the text of the first, and so on.
+    execute_many(
+        transaction(),
+        Tombstone,
+        ("tenant_id", "state"),
+        ("workload_id", "id"),
+        [[text, "SUCCEEDED", row.workload_id, row.id] for text, row in zip(reversed(texts), stored, strict=True)],
+    )
+    assert [row.tenant_id for row in Tombstone.objects.order_by("id")] == texts[::-1]
+    assert {row.state for row in Tombstone.objects.all()} == {"SUCCEEDED"}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    values=st.lists(st.dictionaries(TEXTS, TEXTS | st.integers(-(2**40), 2**40), max_size=3), min_size=1, max_size=4)
+)
+def test_json_comes_back_as_it_was_given(values: list[dict[str, Any]]) -> None:
+    workload = authority.admit(request(f"k{next(numbers)}"), now=T0).workload
+    rows = [
+        {
+            "record_id": workload.pk,
+            "sequence": 10 + n,
+            "from_state": "",
+            "to_state": "READY",
+            "at": at(n),
+            "actor": "somebody",
+            "evidence": value,
+        }
+        for n, value in enumerate(values)
+    ]
+    insert(transaction(), Event, rows)
+    stored = Event.objects.filter(record=workload.pk, sequence__gte=10).order_by("sequence")
+    assert [event.evidence for event in stored] == values
+
+
+def test_a_text_that_is_too_long_is_refused_and_not_cut() -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite bounds no text.")
+    with pytest.raises(DataError), blocks.atomic():
+        insert(transaction(), Tombstone, [tombstone(1, tenant_id="x" * 201), tombstone(2)])
+    assert not Tombstone.objects.exists()
+
+
+def test_rows_that_are_new_are_told_from_those_that_were_there() -> None:
+    if connection.vendor == "mysql":
+        pytest.skip("MariaDB does not tell them.")
+    insert(transaction(), Tombstone, [tombstone(2)])
+    rows = [tombstone(n, state="DEAD_LETTER") for n in (1, 2, 3)]
+    answered = insert_new(transaction(), Tombstone, rows, unless="workload_id", answer=["workload_id"])
+    assert [row[0] for row in answered] == ["w1", "w3"]
+    assert Tombstone.objects.get(workload_id="w2").state == "CANCELLED"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_change_of_what_is_not_there_is_superseded(count: int) -> None:
+    insert(transaction(), Tombstone, [tombstone(n) for n in range(count)])
+    rows = [["SUCCEEDED", f"w{n}", "t" if n else "other"] for n in range(count)]
+    with pytest.raises(Superseded):
+        execute_many(transaction(), Tombstone, ("state",), ("workload_id", "tenant_id"), rows)
+
+
+def test_nothing_is_added_to_what_another_writer_has_changed() -> None:
+    workload = authority.get(admit())
+    events = Event.objects.count()
+    statements = Statements(transaction())
+    statements.update(Workload, ("version",), ("admitted_id", "version"), [[9, workload.pk, workload.version + 1]])
+    # The other writer's event has this number.
+    taken = Event.objects.filter(record=workload.pk).values().get(sequence=1)
+    taken.pop("id")
+    statements.insert(Event, [taken])
+    # Where the others insert, the caller's block undoes it.
+    with pytest.raises(Superseded), blocks.atomic():
+        statements.run()
+    assert Event.objects.count() == events
+
+
+def test_what_is_written_together_is_there_together() -> None:
+    workload, other = authority.get(admit("a")), authority.get(admit("b"))
+    statements = Statements(transaction())
+    statements.update(
+        Workload,
+        ("version", "last_failure"),
+        ("admitted_id", "version"),
+        [[7, "x", w.pk, w.version] for w in (workload, other)],
+    )
+    statements.update(Tombstone, ("state",), ("id",), [])
+    statements.insert(Tombstone, [tombstone(n) for n in range(3)])
+    statements.run()
+    assert {w.version for w in Workload.objects.all()} == {7}
+    assert Tombstone.objects.count() == 3
+    statements.run()
+    assert Tombstone.objects.count() == 3
+
+
+def test_every_column_that_is_written_has_a_kind() -> None:
+    for model in (Workload, Event, Tombstone, Lane, SeenWorker):
+        for column in model._meta.concrete_fields:
+            assert kind_of(model, column.attname).name in {"bigint", "boolean", "text", "timestamptz", "uuid"}
+
+
+def test_rows_are_found_among_values() -> None:
+    insert(transaction(), Tombstone, [tombstone(n, tenant_id=text) for n, text in enumerate(ODD)])
+    for wanted in (ODD[:1], ODD[3:9], ["none of them"]):
+        where, params = among(connection, Tombstone, "tenant_id", wanted, "t")
+        rows = transaction().execute(f"SELECT t.tenant_id FROM workloads_tombstone t WHERE {where}", params)
+        assert {text for (text,) in rows} == set(wanted) & set(ODD)

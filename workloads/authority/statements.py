@@ -1,0 +1,258 @@
+"""Rows into the database, many at a time, as each database is best given them.
+
+PostgreSQL gets one statement for all rows of a table, their values as arrays, and what is written together in one round
+trip. The others get what their drivers do for many rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from django.db import models
+
+from workloads.authority import clock
+from workloads.authority.columns import field_of, kind_of, prepared
+from workloads.authority.records import ROWS_A_STATEMENT, Superseded, Transaction
+
+Item = TypeVar("Item")
+
+BYTES_A_STATEMENT: Final = 4 * 1024 * 1024
+BYTES_TOGETHER: Final = 16 * 1024 * 1024
+
+
+def parts(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of at most `size`."""
+    rest = iter(items)
+    while part := list(itertools.islice(rest, size)):
+        yield part
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement over so many `rows`. `changes` is how many it must change; None if that may be any number.
+
+    With `many`, `params` are those of each row.
+    """
+
+    sql: str
+    params: Sequence[Any]
+    rows: int
+    changes: int | None = None
+    many: bool = False
+
+
+@dataclass(slots=True)
+class Statements:
+    """What is written together: on PostgreSQL in one round trip. No row may be changed twice by it."""
+
+    tx: Transaction
+    waiting: list[Statement] = field(default_factory=list)
+    question: tuple[str, Sequence[Any]] | None = None
+
+    def insert(self, model: type[models.Model], rows: Sequence[dict[str, Any]], *, unless: str = "") -> None:
+        """Add rows, as `insert` takes them; with `unless`, all of them must be new (not on MariaDB)."""
+        for statement in _inserts(self.tx, model, rows, unless=unless):
+            self.waiting.append(replace(statement, changes=statement.rows) if unless else statement)
+
+    def update(
+        self, model: type[models.Model], names: Sequence[str], keys: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Add changes of rows, as `execute_many` takes them."""
+        self.waiting += _updates(self.tx, model, names, keys, rows)
+
+    def ask(self, sql: str, params: Sequence[Any]) -> None:
+        """Let `run` return what this query finds. It must not be about what is written here."""
+        self.question = (sql, params)
+
+    def run(self) -> list[tuple[Any, ...]]:
+        """Write it all. Raises Superseded if a row that was to be changed is not there as it was judged, or one that
+        had to be new is not.
+        """
+        statements, self.waiting = self.waiting, []
+        if self.tx.connection.vendor == "postgresql" and len(statements) + bool(self.question) > 1:
+            size = sum(len(value) for s in statements for value in s.params if isinstance(value, str))
+            if size <= BYTES_TOGETHER:
+                return self._run_together(statements)
+        for statement in statements:
+            _run(self.tx, statement)
+        return self.tx.execute(*self.question) if self.question else []
+
+    def _run_together(self, statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
+        named: list[str] = []
+        counts: list[str] = []
+        wanted: list[int] = []
+        for number, statement in enumerate(statements):
+            if statement.changes is not None:
+                named.append(f"s{number} AS ({statement.sql} RETURNING 1)")
+                counts.append(f"(SELECT count(*) FROM s{number})")
+                wanted.append(statement.changes)
+            else:
+                # Nothing is added to what has not been changed: it would meet what another writer has added.
+                as_judged = " AND ".join([f"{count} = {n}" for count, n in zip(counts, wanted, strict=True)])
+                named.append(f"s{number} AS ({statement.sql}{f' WHERE {as_judged}' if as_judged else ''})")
+        params = [value for s in statements for value in s.params]
+        asked = ""
+        if self.question is not None:
+            asked = f" LEFT JOIN ({self.question[0]}) q ON true"
+            params += self.question[1]
+        listed = ", ".join([*counts, *(["q.*"] if asked else [])])
+        rows = self.tx.execute(f"WITH {', '.join(named)} SELECT {listed or '1'} FROM (SELECT 1) one{asked}", params)
+        if list(rows[0][: len(wanted)]) != wanted:
+            raise Superseded
+        found = [row[len(wanted) :] for row in rows] if asked else []
+        # One row stands there for none.
+        return [row for row in found if row[0] is not None]
+
+
+def _run(tx: Transaction, statement: Statement) -> None:
+    with tx.connection.cursor() as cursor:
+        if statement.many:
+            cursor.executemany(statement.sql, statement.params)
+        else:
+            cursor.execute(statement.sql, statement.params)
+        if statement.changes is not None and cursor.rowcount != statement.changes:
+            raise Superseded
+
+
+def insert(tx: Transaction, model: type[models.Model], rows: Sequence[dict[str, Any]], *, unless: str = "") -> None:
+    """Insert rows (values by attribute name, the same names in each).
+
+    With `unless`, a unique column's name, a row whose value is taken is left out: it waits for a writer of the same
+    value, ignores no other error, and leaves the transaction whole. Statements are cut below the packet size.
+    """
+    for statement in _inserts(tx, model, rows, unless=unless):
+        _run(tx, statement)
+
+
+def insert_new(
+    tx: Transaction, model: type[models.Model], rows: Sequence[dict[str, Any]], *, unless: str, answer: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """Insert rows as `insert` does; return the columns `answer` of those whose value was not taken, and behind them the
+    clock as it was read when the row went in (for `clock.from_db`).
+
+    Not on MariaDB, which does not tell new rows from the others.
+    """
+    answers = [*[column_name(tx, model, name) for name in answer], clock.sql(tx.connection.vendor)]
+    found: list[tuple[Any, ...]] = []
+    for statement in _inserts(tx, model, rows, unless=unless):
+        found += tx.execute(f"{statement.sql} RETURNING {', '.join(answers)}", statement.params)
+    return found
+
+
+def execute_many(
+    tx: Transaction,
+    model: type[models.Model],
+    names: Sequence[str],
+    keys: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+) -> None:
+    """Change the columns `names` of the rows that the columns `keys` find; given are, for each, the values of both.
+
+    Raises Superseded unless every row is found.
+    """
+    for statement in _updates(tx, model, names, keys, rows):
+        _run(tx, statement)
+
+
+def column_name(tx: Transaction, model: type[models.Model], name: str) -> str:
+    """Return a column as a statement names it."""
+    return tx.connection.ops.quote_name(str(field_of(model, name).column))
+
+
+def _inserts(
+    tx: Transaction, model: type[models.Model], rows: Sequence[dict[str, Any]], *, unless: str = ""
+) -> Iterator[Statement]:
+    if not rows:
+        return
+    names = list(rows[0])
+    head = f"INSERT INTO {model._meta.db_table} ({', '.join([column_name(tx, model, name) for name in names])}) "
+    tail = ""
+    if unless:
+        target = column_name(tx, model, unless)
+        tail = (
+            f" ON DUPLICATE KEY UPDATE {target} = {target}"
+            if tx.connection.vendor == "mysql"
+            else f" ON CONFLICT ({target}) DO NOTHING"
+        )
+    columns: list[list[Any]]
+    if tx.connection.vendor == "postgresql":
+        kinds = [kind_of(model, name) for name in names]
+        columns = [kind.prepare([row[name] for row in rows]) for name, kind in zip(names, kinds, strict=True)]
+        marks = ", ".join([f"%s::{kind.name}[]" for kind in kinds])
+        for start, end in _cuts(columns):
+            values = [kind.array(column[start:end]) for kind, column in zip(kinds, columns, strict=True)]
+            yield Statement(f"{head}SELECT * FROM unnest({marks}){tail}", values, end - start)
+        return
+    columns = [[prepared(tx.connection, model, name, row[name]) for row in rows] for name in names]
+    marks = "(" + ", ".join(["%s"] * len(names)) + ")"
+    for start, end in _cuts(columns):
+        values = [value for row in zip(*[column[start:end] for column in columns], strict=True) for value in row]
+        yield Statement(f"{head}VALUES {', '.join([marks] * (end - start))}{tail}", values, end - start)
+
+
+def _cuts(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[int, int]]:
+    """Yield where the rows of these columns are cut, so that each part can be one statement."""
+    lengths = [[len(v) if isinstance(v, str) else 0 for v in column] for column in columns if _has_text(column)]
+    sizes = [4 * sum(of_row) for of_row in zip(*lengths, strict=True)] or [0] * len(columns[0])
+    start = size = 0
+    for end, bytes_here in enumerate(sizes):
+        if end > start and (end - start >= ROWS_A_STATEMENT or size + bytes_here > BYTES_A_STATEMENT):
+            yield start, end
+            start, size = end, 0
+        size += bytes_here
+    yield start, len(sizes)
+
+
+def _has_text(column: Sequence[Any]) -> bool:
+    return isinstance(next((value for value in column if value is not None), None), str)
+
+
+def _updates(
+    tx: Transaction,
+    model: type[models.Model],
+    names: Sequence[str],
+    keys: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+) -> Iterator[Statement]:
+    if not rows:
+        return
+    table = model._meta.db_table
+    every = (*names, *keys)
+    quoted = {name: column_name(tx, model, name) for name in every}
+    if tx.connection.vendor != "postgresql" or len(rows) == 1:
+        changes = ", ".join([f"{quoted[name]} = %s" for name in names])
+        found = " AND ".join([f"{quoted[name]} = %s" for name in keys])
+        fields = [field_of(model, name) for name in every]
+        each = [[f.get_db_prep_save(v, tx.connection) for f, v in zip(fields, row, strict=True)] for row in rows]
+        many = len(each) > 1
+        yield Statement(
+            f"UPDATE {table} SET {changes} WHERE {found}", each if many else each[0], len(each), len(each), many
+        )
+        return
+    for part in parts(rows, ROWS_A_STATEMENT):
+        sets: list[str] = []
+        finds: list[str] = []
+        given: list[Any] = []
+        varied: list[str] = []
+        kinds: list[tuple[str, str]] = []
+        for place, (name, values) in enumerate(zip(every, zip(*part, strict=True), strict=True)):
+            is_key = place >= len(names)
+            if not is_key and values.count(values[0]) == len(part):
+                # What all rows share is said once.
+                sets.append(f"{quoted[name]} = %s")
+                given.append(prepared(tx.connection, model, name, values[0]))
+                continue
+            kind = kind_of(model, name)
+            (finds if is_key else sets).append(f"{'t.' if is_key else ''}{quoted[name]} = v.c{place}")
+            varied.append(kind.array(kind.prepare(values)))
+            kinds.append((f"%s::{kind.name}[]", f"c{place}"))
+        yield Statement(
+            f"UPDATE {table} t SET {', '.join(sets)} FROM unnest({', '.join([mark for mark, _ in kinds])}) "
+            f"AS v({', '.join([name for _, name in kinds])}) WHERE {' AND '.join(finds)}",
+            [*given, *varied],
+            len(part),
+            len(part),
+        )
