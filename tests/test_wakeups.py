@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from tests.authority.builders import request
 from tests.races.processes import ROOT, database_url
 from workloads import authority, wakeups
-from workloads.authority.records import _announce_on_commit
+from workloads.authority.records import announce
 from workloads.wakeups import Bell, Listener
 
 PATIENCE_S = 20
@@ -208,7 +208,7 @@ def test_a_burst_of_commits_is_few_words(postgres, record_property):
             # A commit as a verb makes it, and nothing else, so that they come as fast as may be.
             with transaction.atomic():
                 connection.cursor().execute("SELECT 1")
-                _announce_on_commit(connection)
+                announce(connection)
         took = time.monotonic() - started
         wakeups._here.senders[connection.alias].flush()
         with connection.cursor() as cursor:

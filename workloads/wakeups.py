@@ -30,6 +30,8 @@ GAP_S: Final = 0.05
 SENDER_IDLE_S: Final = 5.0
 LISTENER_IDLE_S: Final = 60.0
 """After how long without anybody who waits the connection is given up: longer than the longest wait."""
+UNHEARD_S: Final = 30.0
+"""For how long nothing has been heard before that is told, once."""
 STEP_S: Final = 5.0
 SHORTEST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
@@ -53,6 +55,7 @@ class Bell:
         self._count = 0
         self._is_over = False
         self._waiting: set[Callable[[], None]] = set()
+        self._told: frozenset[Callable[[], object]] = frozenset()
 
     @property
     def count(self) -> int:
@@ -74,6 +77,20 @@ class Bell:
             # An event loop that was closed has nobody left to wake.
             with suppress(RuntimeError):
                 wake()
+        for tell in self._told:
+            tell()
+
+    def tell(self, wake: Callable[[], object]) -> None:
+        """Let `wake` be called at each ring from now on, by whoever rings. Said twice, it is called once."""
+        if wake not in self._told:
+            with self._condition:
+                self._told |= {wake}
+
+    def tell_no_more(self, wake: Callable[[], object]) -> bool:
+        """Let `wake` be called at no ring any more; return whether anybody else is told."""
+        with self._condition:
+            self._told -= {wake}
+            return bool(self._told)
 
     def end(self) -> None:
         """Wake everybody, and let nobody wait from now on."""
@@ -215,21 +232,25 @@ class Listener(threading.Thread):
     def run(self) -> None:
         """Listen, on a new connection whenever the old one has ended."""
         pause = SHORTEST_PAUSE_S
-        was_heard = True
+        heard_at: float | None = time.monotonic()
         try:
             while self._is_wanted():
                 try:
                     with closing(_open(self._using)) as session:
                         session.execute(f"LISTEN {CHANNEL}")
-                        pause, was_heard = SHORTEST_PAUSE_S, True
+                        pause = SHORTEST_PAUSE_S
                         self.is_listening.set()
                         # Nobody knows what was said before.
                         self._bell.ring()
-                        self._hear(session)
+                        try:
+                            self._hear(session)
+                        finally:
+                            heard_at = time.monotonic()
                 except Exception as error:
-                    if was_heard:
+                    # A session that is soon renewed, and a database that is away, are no news of this thread's.
+                    if heard_at is not None and time.monotonic() - heard_at >= UNHEARD_S:
                         logger.warning("Notifications are not heard (%s): those who wait look for themselves.", error)
-                    was_heard = False
+                        heard_at = None
                     self.is_listening.clear()
                     self._over.wait(pause)  # nothing tells when a database is back
                     pause = min(LONGEST_PAUSE_S, 2 * pause)
@@ -299,6 +320,16 @@ def listen() -> Bell:
                 listener.start()
                 here.listeners[using] = listener
     return here.bell
+
+
+def hang_up() -> None:
+    """Give up listening, since who waited here does so no longer. Whoever waits next begins to listen anew."""
+    here = _here
+    with here.guard:
+        listeners = list(here.listeners.values())
+    for listener in listeners:
+        listener.stop()
+        listener.join(LAST_WORD_S)
 
 
 def announce(*, using: str, **kwargs: Any) -> None:

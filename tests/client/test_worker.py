@@ -235,6 +235,20 @@ def test_it_runs_without_django(live, token, tmp_path):
     assert authority.get(i).result.output == 42
 
 
+def test_completions_that_come_together_are_sent_together(live, token, monkeypatch):
+    ids = admit("far.echo", 40)
+    everybody = threading.Barrier(20)
+    one = worker(
+        live.url, token, registry(echo=lambda attempt: everybody.wait(60) and None), drain=True, concurrency=20
+    )
+    sent = []
+    real = one.authority.complete_many
+    monkeypatch.setattr(one.authority, "complete_many", lambda reports: (sent.append(len(reports)), real(reports))[1])
+    assert one.run().endings == {"succeeded": 40}
+    assert [state(i) for i in ids] == ["SUCCEEDED"] * 40
+    assert sum(sent) > 20, sent
+
+
 def test_two_thousand_go_through_a_lossy_line(live, token, caplog):
     ids = admit("far.echo", MANY, input={"n": 1})
     done = Counter()

@@ -7,9 +7,12 @@ first insert wins, the others wait for it, and then replay it, are refused, or, 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from django.db.models import Model
 
 from workloads import conf
 from workloads.authority import clock, grants
@@ -18,7 +21,16 @@ from workloads.authority.columns import among
 from workloads.authority.dependencies import Ancestry, judge
 from workloads.authority.new_work import Prepared, admitted_row, created_snapshot, lane_row, made_instance
 from workloads.authority.records import ROWS_A_STATEMENT, Transaction, transact
-from workloads.authority.statements import Statements, execute_many, insert, insert_new, parts
+from workloads.authority.statements import (
+    BYTES_TOGETHER,
+    Statements,
+    can_run_ahead,
+    execute_many,
+    insert,
+    insert_new,
+    parts,
+    run_ahead,
+)
 from workloads.authority.writes import event_row, standing_values
 from workloads.contract import Admission, AdmissionRequest
 from workloads.errors import IDEMPOTENCY_KEY_RETIRED, WORKLOAD_TOO_LARGE, WorkloadError, invalid
@@ -27,6 +39,8 @@ from workloads.lifecycle.admission import Terms, admit as begin, check_replay, t
 from workloads.models import Admitted, Dependency, Event, Lane, Tombstone, Workload
 
 MAX_TURNS: Final = 100
+AHEAD: Final = 250
+"""So many are made while the database stores those before them."""
 
 
 def prepare(request: AdmissionRequest) -> Prepared:
@@ -91,7 +105,11 @@ def admit_many(
 def _admit_all(
     prepared: Sequence[Prepared | WorkloadError], given: dt.datetime | None
 ) -> list[Admission | WorkloadError]:
+    turns = itertools.count()
+
     def work(tx: Transaction) -> list[Admission | WorkloadError]:
+        # What was superseded goes step by step from then on.
+        ahead = next(turns) == 0 and tx.is_own and can_run_ahead(tx.connection)
         outcomes: dict[int, Admission | WorkloadError] = {}
         run = Run()
         for index, item in enumerate(prepared):
@@ -99,10 +117,10 @@ def _admit_all(
                 outcomes[index] = item
                 continue
             if run.touches(item):
-                outcomes |= _admit_run(tx, run.items)
+                outcomes |= _admit_run(tx, run.items, ahead)
                 run = Run()
             run.add(index, item)
-        outcomes |= _admit_run(tx, run.items)
+        outcomes |= _admit_run(tx, run.items, ahead)
         return [outcomes[index] for index in range(len(prepared))]
 
     return transact(work, now=given)
@@ -125,8 +143,10 @@ class Run:
         self.ids.add(item.workload_id)
 
 
-def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int, Admission | WorkloadError]:
-    """Admit items that do not touch each other."""
+def _admit_run(
+    tx: Transaction, run: Sequence[tuple[int, Prepared]], ahead: bool
+) -> dict[int, Admission | WorkloadError]:
+    """Admit items that do not touch each other; `ahead`: without waiting for what is stored of the first ones."""
     outcomes: dict[int, Admission | WorkloadError] = {}
     left: dict[str, tuple[int, Prepared]] = {}
     for index, item in run:
@@ -161,7 +181,9 @@ def _admit_run(tx: Transaction, run: Sequence[tuple[int, Prepared]]) -> dict[int
             except WorkloadError as refusal:
                 outcomes[index] = refusal
                 del left[workload_id]
-        for workload in _create(tx, {key: item for key, (_, item) in left.items()}, ancestries):
+        size = sum(len(item.input_text) for _, item in left.values())
+        create = _create_ahead if ahead and len(left) > 1 and size <= BYTES_TOGETHER else _create
+        for workload in create(tx, {key: item for key, (_, item) in left.items()}, ancestries):
             index, _ = left.pop(workload.workload_id)
             outcomes[index] = Admission(workload=workload, created=True)
     if left:
@@ -271,39 +293,82 @@ def _create(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, A
             now = ended_at
             execute_many(tx, Admitted, ("created_at",), ("id",), [(now, pk) for pk in created.values()])
         tx.clock = now
-    ordered = [workload_id for workload_id in items if workload_id in created]
-    hot: list[dict[str, Any]] = []
-    events: list[dict[str, Any]] = []
-    dependencies: list[dict[str, Any]] = []
-    workloads: list[Workload] = []
-    for workload_id in ordered:
-        item, pk = items[workload_id], created[workload_id]
-        values = cold[workload_id] | {"created_at": now}
+    statements = Statements(tx)
+    new = New(tx, now, ancestries)
+    for workload_id, item in items.items():
+        if workload_id in created:
+            new.add(created[workload_id], item, cold[workload_id] | {"created_at": now})
+    new.fill(statements)
+    statements.run()
+    return new.workloads
+
+
+def _create_ahead(tx: Transaction, items: dict[str, Prepared], ancestries: dict[str, Ancestry]) -> list[Workload]:
+    """Insert new workloads, in parts of which the database stores one while the next is made.
+
+    All or nothing: Superseded if one of them is there already, or if an insert may have waited for another admission.
+    """
+    lanes = _lanes(tx, items.values())
+    now = tx.now
+    drawn = _draw_keys(tx, len(items))
+    workloads: dict[int, Workload] = {}
+
+    def stored() -> Iterator[Statements]:
+        keyed = sorted(zip(items.values(), drawn, strict=True), key=lambda one: one[0].workload_id)
+        for part in parts(keyed, AHEAD):
+            new = New(tx, now, ancestries)
+            rows = []
+            for item, pk in part:
+                values = admitted_row(item, lanes[item.workload_id], ancestries[item.workload_id], now)
+                rows.append(values | {"id": pk})
+                new.add(pk, item, values)
+            statements = Statements(tx)
+            statements.insert(Admitted, rows, unless="workload_id")
+            new.fill(statements)
+            yield statements
+            workloads.update((workload.pk, workload) for workload in new.workloads)
+
+    run_ahead(tx, stored(), within=WAITED)
+    return [workloads[pk] for pk in drawn]
+
+
+class New:
+    """Rows of new workloads, gathered one by one."""
+
+    def __init__(self, tx: Transaction, now: dt.datetime, ancestries: Mapping[str, Ancestry]) -> None:
+        self.tx = tx
+        self.now = now
+        self.ancestries = ancestries
+        self.workloads: list[Workload] = []
+        self.rows: dict[type[Model], list[dict[str, Any]]] = {Workload: [], Event: [], Dependency: []}
+
+    def add(self, pk: int, item: Prepared, values: dict[str, Any]) -> None:
+        """Begin the history of one, of which `values` are what was admitted."""
+        ancestry = self.ancestries[item.workload_id]
         decision = begin(
-            created_snapshot(pk, item, values, ancestries[workload_id]),
+            created_snapshot(pk, item, values, ancestry),
             requested_by=item.request.requested_by,
             not_before=item.request.not_before,
         )
-        standing = standing_values(decision.after, now)
-        tx.has_queued = tx.has_queued or standing["queued_lane_id"] is not None
-        hot.append({"admitted_id": pk} | standing)
-        events += [event_row(pk, event) for event in decision.events]
-        dependencies += [
+        standing = standing_values(decision.after, self.now)
+        self.tx.has_queued = self.tx.has_queued or standing["queued_lane_id"] is not None
+        self.rows[Workload].append({"admitted_id": pk} | standing)
+        self.rows[Event] += [event_row(pk, event) for event in decision.events]
+        self.rows[Dependency] += [
             {
                 "dependent_id": pk,
                 "depends_on": d.workload_id,
                 "required_state": str(d.required_state),
-                "standing": str(ancestries[workload_id].standings[d.workload_id]),
+                "standing": str(ancestry.standings[d.workload_id]),
             }
             for d in item.request.dependencies
         ]
-        workloads.append(made_instance(tx, pk, item, values, standing))
-    statements = Statements(tx)
-    statements.insert(Workload, hot)
-    statements.insert(Event, events)
-    statements.insert(Dependency, dependencies)
-    statements.run()
-    return workloads
+        self.workloads.append(made_instance(self.tx, pk, item, values, standing))
+
+    def fill(self, statements: Statements) -> None:
+        """Add the rows to what is to be written."""
+        for model, rows in self.rows.items():
+            statements.insert(model, rows)
 
 
 def _insert(tx: Transaction, cold: dict[str, dict[str, Any]]) -> tuple[dict[str, int], dt.datetime]:
@@ -331,12 +396,16 @@ def _in_inserting_order(tx: Transaction, cold: dict[str, dict[str, Any]]) -> lis
     """
     if tx.connection.vendor != "postgresql" or len(cold) == 1:
         return list(cold.values())
+    keyed = [row | {"id": key} for row, key in zip(cold.values(), _draw_keys(tx, len(cold)), strict=True)]
+    return sorted(keyed, key=lambda row: str(row["workload_id"]))
+
+
+def _draw_keys(tx: Transaction, count: int) -> list[int]:
     drawn = tx.execute(
         "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
-        [Admitted._meta.db_table, len(cold)],
+        [Admitted._meta.db_table, count],
     )
-    keyed = [row | {"id": key} for row, (key,) in zip(cold.values(), drawn, strict=True)]
-    return sorted(keyed, key=lambda row: str(row["workload_id"]))
+    return [key for (key,) in drawn]
 
 
 def _ours(tx: Transaction, workload_ids: Sequence[str]) -> dict[str, int]:

@@ -7,12 +7,13 @@ asks step by step and decides the same.
 from __future__ import annotations
 
 import datetime as dt
+from functools import lru_cache
 from typing import Any, Final
 
-from django.db import DataError, connections
+from django.db import DataError, connections, models
 
 from workloads.authority import clock
-from workloads.authority.columns import prepared
+from workloads.authority.columns import stood
 from workloads.authority.dependencies import Ancestry
 from workloads.authority.new_work import Prepared, admitted_row, created_snapshot, lane_row, made_instance
 from workloads.authority.records import Transaction, alias, announce
@@ -28,6 +29,7 @@ WAITED: Final = dt.timedelta(milliseconds=100)
 _ALONE: Final = Ancestry(standings={}, is_closed=True)
 _KEY: Final = 0
 """Stands for the key that the database is about to give."""
+_KEYS: Final = frozenset({"admitted_id", "record_id"})
 
 
 def admit_at_once(item: Prepared, *, now: dt.datetime | None) -> Admission | None:
@@ -77,31 +79,41 @@ def _store(
     latest: dt.datetime | None,
 ) -> int | None:
     """Store the rows and return their key; None if the id was taken meanwhile, or if that took beyond `latest`."""
+    rows: list[tuple[type[models.Model], dict[str, Any]]] = [
+        (Admitted, cold),
+        (Workload, {"admitted_id": _KEY} | standing),
+    ]
+    rows += [(Event, event) for event in events]
+    texts: list[tuple[type[models.Model], tuple[tuple[str, str], ...]]] = []
     params: list[Any] = []
-
-    def insert(model: Any, values: dict[str, Any], source: str) -> str:
+    for model, values in rows:
         marks = []
         for name, value in values.items():
-            if name in ("admitted_id", "record_id"):
-                marks.append("a.id")
-            else:
-                marks.append("%s")
-                params.append(prepared(tx.connection, model, name, value))
-        listed = ", ".join([column_name(tx, model, name) for name in values])
-        return f"INSERT INTO {model._meta.db_table} ({listed}) SELECT {', '.join(marks)}{source}"
-
-    named = [f"a AS ({insert(Admitted, cold, '')} ON CONFLICT (workload_id) DO NOTHING RETURNING id)"]
-    named.append(f"w AS ({insert(Workload, {'admitted_id': _KEY} | standing, ' FROM a')})")
-    named += [f"e{n} AS ({insert(Event, event, ' FROM a')})" for n, event in enumerate(events)]
-    answer = "id"
+            marks.append((name, "a.id" if name in _KEYS else stood(model, name, value, params)))
+        texts.append((model, tuple(marks)))
     if latest is not None:
-        # Past it, an error undoes the statement.
-        answer = "id / (clock_timestamp() <= %s)::int"
         params.append(latest)
     try:
-        rows = tx.execute(f"WITH {', '.join(named)} SELECT {answer} FROM a", params)
+        found = tx.execute(_statement(tx.alias, tuple(texts), latest is not None), params)
     except DataError as error:
         if getattr(error.__cause__, "sqlstate", None) != "22012":
             raise
         return None
-    return rows[0][0] if rows else None
+    return found[0][0] if found else None
+
+
+@lru_cache(maxsize=256)
+def _statement(
+    using: str, rows: tuple[tuple[type[models.Model], tuple[tuple[str, str], ...]], ...], is_bound: bool
+) -> str:
+    """Return the statement for rows of which each value is a parameter or stands in it; each form is made once."""
+    named = []
+    for number, (model, marks) in enumerate(rows):
+        listed = ", ".join([column_name(connections[using], model, name) for name, _ in marks])
+        values = ", ".join([mark for _, mark in marks])
+        source = " FROM a" if number else " ON CONFLICT (workload_id) DO NOTHING RETURNING id"
+        name = f"r{number}" if number else "a"
+        named.append(f"{name} AS (INSERT INTO {model._meta.db_table} ({listed}) SELECT {values}{source})")
+    # Past its time, an error undoes the statement.
+    answer = "id / (clock_timestamp() <= %s)::int" if is_bound else "id"
+    return f"WITH {', '.join(named)} SELECT {answer} FROM a"

@@ -40,6 +40,20 @@ def among(
     return f"{column} IN ({marks})", [prepared(connection, model, name, value) for value in values]
 
 
+def stood(model: type[models.Model], name: str, value: Any, params: list[Any]) -> str:
+    """Return what stands for a value in a statement for PostgreSQL; what the driver has to write is added to `params`.
+
+    Nulls and zeros stand there themselves: the driver remembers what it made of a statement of up to 50 parameters.
+    """
+    if value is None:
+        return "NULL"
+    if value == 0 and type(value) is int:
+        return "0"
+    as_text = kind_of(model, name).as_text
+    params.append(value if as_text is None else as_text(value))
+    return "%s"
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How values of a column stand in an array: the type of its items, and what writes one that is not NULL.

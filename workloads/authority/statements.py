@@ -6,15 +6,18 @@ trip. The others get what their drivers do for many rows.
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workloads.authority import clock
-from workloads.authority.columns import field_of, kind_of, prepared
+from workloads.authority.columns import field_of, kind_of, prepared, stood
 from workloads.authority.records import ROWS_A_STATEMENT, Superseded, Transaction
 
 Item = TypeVar("Item")
@@ -71,20 +74,30 @@ class Statements:
         """Write it all. Raises Superseded if a row that was to be changed is not there as it was judged, or one that
         had to be new is not.
         """
-        statements, self.waiting = self.waiting, []
-        if self.tx.connection.vendor == "postgresql" and len(statements) + bool(self.question) > 1:
-            size = sum(len(value) for s in statements for value in s.params if isinstance(value, str))
+        if self.tx.connection.vendor == "postgresql" and len(self.waiting) + bool(self.question) > 1:
+            size = sum(len(value) for s in self.waiting for value in s.params if isinstance(value, str))
             if size <= BYTES_TOGETHER:
-                return self._run_together(statements)
-        for statement in statements:
+                return self._run_together()
+        for statement in self.waiting:
             _run(self.tx, statement)
         return self.tx.execute(*self.question) if self.question else []
 
-    def _run_together(self, statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
+    def _run_together(self) -> list[tuple[Any, ...]]:
+        asked = "" if self.question is None else f" LEFT JOIN ({self.question[0]}) q ON true"
+        sql, params, wanted = self.as_one("q.*" if asked else "1", asked)
+        rows = self.tx.execute(sql, [*params, *(self.question[1] if self.question else ())])
+        if list(rows[0][: len(wanted)]) != wanted:
+            raise Superseded
+        found = [row[len(wanted) :] for row in rows] if asked else []
+        # One row stands there for none.
+        return [row for row in found if row[0] is not None]
+
+    def as_one(self, answer: str, source: str = "") -> tuple[str, list[Any], list[int]]:
+        """Return it as one statement, its parameters, and what its first columns must be; `answer` follows."""
         named: list[str] = []
         counts: list[str] = []
         wanted: list[int] = []
-        for number, statement in enumerate(statements):
+        for number, statement in enumerate(self.waiting):
             if statement.changes is not None:
                 named.append(f"s{number} AS ({statement.sql} RETURNING 1)")
                 counts.append(f"(SELECT count(*) FROM s{number})")
@@ -93,18 +106,40 @@ class Statements:
                 # Nothing is added to what has not been changed: it would meet what another writer has added.
                 as_judged = " AND ".join([f"{count} = {n}" for count, n in zip(counts, wanted, strict=True)])
                 named.append(f"s{number} AS ({statement.sql}{f' WHERE {as_judged}' if as_judged else ''})")
-        params = [value for s in statements for value in s.params]
-        asked = ""
-        if self.question is not None:
-            asked = f" LEFT JOIN ({self.question[0]}) q ON true"
-            params += self.question[1]
-        listed = ", ".join([*counts, *(["q.*"] if asked else [])])
-        rows = self.tx.execute(f"WITH {', '.join(named)} SELECT {listed or '1'} FROM (SELECT 1) one{asked}", params)
-        if list(rows[0][: len(wanted)]) != wanted:
-            raise Superseded
-        found = [row[len(wanted) :] for row in rows] if asked else []
-        # One row stands there for none.
-        return [row for row in found if row[0] is not None]
+        params = [value for s in self.waiting for value in s.params]
+        return (
+            f"WITH {', '.join(named)} SELECT {', '.join([*counts, answer])} FROM (SELECT 1) one{source}",
+            params,
+            wanted,
+        )
+
+
+def can_run_ahead(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether `run_ahead` may be used: on PostgreSQL, by a driver that can send without waiting for answers."""
+    if connection.vendor != "postgresql":
+        return False
+    driver = getattr(connection, "Database", None)
+    return hasattr(driver, "Pipeline") and bool(driver.Pipeline.is_supported())
+
+
+def run_ahead(tx: Transaction, many: Iterable[Statements], *, within: dt.timedelta) -> None:
+    """Write one after another, on PostgreSQL: it works on one while the next is made and sent.
+
+    Raises Superseded as `run` does, and if what had to be new and changed in one of them took longer than `within`.
+    """
+    sent = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(tx.connection.connection.pipeline())
+        for statements in many:
+            # Read from left to right: how long it took comes behind the counts.
+            sql, params, wanted = statements.as_one("clock_timestamp() - statement_timestamp()")
+            cursor = stack.enter_context(tx.connection.cursor())
+            cursor.execute(sql, params)
+            sent.append((cursor, wanted))
+        for cursor, wanted in sent:
+            ((*changed, took),) = cursor.fetchall()
+            if changed != wanted or took > within:
+                raise Superseded
 
 
 def _run(tx: Transaction, statement: Statement) -> None:
@@ -135,7 +170,7 @@ def insert_new(
 
     Not on MariaDB, which does not tell new rows from the others.
     """
-    answers = [*[column_name(tx, model, name) for name in answer], clock.sql(tx.connection.vendor)]
+    answers = [*[column_name(tx.connection, model, name) for name in answer], clock.sql(tx.connection.vendor)]
     found: list[tuple[Any, ...]] = []
     for statement in _inserts(tx, model, rows, unless=unless):
         found += tx.execute(f"{statement.sql} RETURNING {', '.join(answers)}", statement.params)
@@ -157,9 +192,9 @@ def execute_many(
         _run(tx, statement)
 
 
-def column_name(tx: Transaction, model: type[models.Model], name: str) -> str:
+def column_name(connection: BaseDatabaseWrapper, model: type[models.Model], name: str) -> str:
     """Return a column as a statement names it."""
-    return tx.connection.ops.quote_name(str(field_of(model, name).column))
+    return connection.ops.quote_name(str(field_of(model, name).column))
 
 
 def _inserts(
@@ -168,10 +203,11 @@ def _inserts(
     if not rows:
         return
     names = list(rows[0])
-    head = f"INSERT INTO {model._meta.db_table} ({', '.join([column_name(tx, model, name) for name in names])}) "
+    listed = ", ".join([column_name(tx.connection, model, name) for name in names])
+    head = f"INSERT INTO {model._meta.db_table} ({listed}) "
     tail = ""
     if unless:
-        target = column_name(tx, model, unless)
+        target = column_name(tx.connection, model, unless)
         tail = (
             f" ON DUPLICATE KEY UPDATE {target} = {target}"
             if tx.connection.vendor == "mysql"
@@ -221,8 +257,8 @@ def _updates(
         return
     table = model._meta.db_table
     every = (*names, *keys)
-    quoted = {name: column_name(tx, model, name) for name in every}
-    if tx.connection.vendor != "postgresql" or len(rows) == 1:
+    quoted = {name: column_name(tx.connection, model, name) for name in every}
+    if tx.connection.vendor != "postgresql":
         changes = ", ".join([f"{quoted[name]} = %s" for name in names])
         found = " AND ".join([f"{quoted[name]} = %s" for name in keys])
         fields = [field_of(model, name) for name in every]
@@ -231,6 +267,12 @@ def _updates(
         yield Statement(
             f"UPDATE {table} SET {changes} WHERE {found}", each if many else each[0], len(each), len(each), many
         )
+        return
+    if len(rows) == 1:
+        params: list[Any] = []
+        marks = [f"{quoted[name]} = {stood(model, name, v, params)}" for name, v in zip(every, rows[0], strict=True)]
+        changes, found = ", ".join(marks[: len(names)]), " AND ".join(marks[len(names) :])
+        yield Statement(f"UPDATE {table} SET {changes} WHERE {found}", params, 1, 1)
         return
     for part in parts(rows, ROWS_A_STATEMENT):
         sets: list[str] = []
@@ -242,8 +284,7 @@ def _updates(
             is_key = place >= len(names)
             if not is_key and values.count(values[0]) == len(part):
                 # What all rows share is said once.
-                sets.append(f"{quoted[name]} = %s")
-                given.append(prepared(tx.connection, model, name, values[0]))
+                sets.append(f"{quoted[name]} = {stood(model, name, values[0], given)}")
                 continue
             kind = kind_of(model, name)
             (finds if is_key else sets).append(f"{'t.' if is_key else ''}{quoted[name]} = v.c{place}")

@@ -20,6 +20,7 @@ T = TypeVar("T")
 DEFAULTS: Final = Bounds()
 WAIT_MS: Final = 5_000
 """How long a claim is waited for at the server: no longer, since a worker that is stopped waits for the answer."""
+COMPLETIONS_A_CALL: Final = 200
 WAITS_A_LEASE: Final = 4
 """A lease is measured from before the question, so that waiting takes no more than this part of it."""
 
@@ -75,6 +76,7 @@ class RemotePort:
         self.authority = authority
         self.bounds = bounds
         self.claims_wait = wait_ms > 0
+        self.completions_a_call = COMPLETIONS_A_CALL
         self._wait_ms = wait_ms
         self._beats_again_at = 0.0
 
@@ -112,6 +114,17 @@ class RemotePort:
                     turn = 0
                     if give_up():
                         raise
+
+    def ask_once(self, call: Callable[[], T], *, bound_s: float) -> T:
+        """Make a call over the line, once."""
+        with self.authority.line.patient(lambda: bound_s):
+            return call()
+
+    def hear(self, wake: Callable[[], object]) -> None:
+        """Nothing is heard from afar: it is the server that holds its answer back."""
+
+    def hear_no_more(self, wake: Callable[[], object]) -> None:
+        """Nothing was."""
 
     def beat(
         self, items: Sequence[tuple[Fence, int]], *, bound_s: float, is_repeat: bool

@@ -3,7 +3,8 @@
 A handler is a function registered for a definition; `docs/worker.md` tells the story. The modules, from the bottom:
 `lease` (what this computer knows of a claim), `watch` (a call that is not answered), `calls` (asking a database that
 may go away), `news` (waiting), `forks` (what a child process must not have), `failures` (what an exception means),
-`attempt` (what a handler is given), `registry`, `heartbeats`, `reports` (one attempt), `loop` (all of it).
+`attempt` (what a handler is given), `registry`, `heartbeats`, `handover` (threads and what they are to do),
+`completions` (said together), `reports` (one attempt), `loop` (all of it).
 """
 
 from workloads.worker.attempt import Attempt

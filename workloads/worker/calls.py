@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from django.db import Error, InterfaceError, OperationalError, connections, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workloads.errors import WORKLOAD_CONFLICT, WorkloadError
 from workloads.models import Workload
@@ -134,23 +135,23 @@ _lent = threading.local()
 def lent_connection() -> Iterator[None]:
     """Run a body on a connection of its own, so that what it does to it does not befall the worker's own calls.
 
-    It is kept for the thread's next body. What a body leaves uncommitted is rolled back.
+    It is kept for the thread's next body. What a body leaves uncommitted is rolled back. Where it touches nothing,
+    nobody is asked.
     """
     using = alias()
-    own_connection()
-    own = connections[using]
+    own = own_connection()
     kept = getattr(_lent, "connection", None)
     if kept is None:
         del connections[using]
+        own_connection()
     else:
         connections[using] = kept
-    own_connection()
     try:
         yield
     finally:
-        tidy_connections()
-        _lent.connection = connections[using]
+        _lent.connection = tidy_connections()
         connections[using] = own
+        own.queries_log.clear()
 
 
 def close_connections() -> None:
@@ -162,11 +163,18 @@ def close_connections() -> None:
             kept.close()
 
 
-def tidy_connections() -> None:
-    """Leave this thread with connections that are fit for the next body: none old, broken, or inside a transaction."""
+def tidy_connections() -> BaseDatabaseWrapper:
+    """Leave this thread with connections that are fit for the next body: none old, broken, or inside a transaction.
+
+    Nor do they remember what was asked. Returns the one to the authority's database.
+    """
     for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
+        if connection.connection is None and not connection.in_atomic_block:
+            # Nothing is open. The next use opens it.
+            continue
         try:
-            if connection.in_atomic_block or (connection.connection is not None and not connection.get_autocommit()):
+            if connection.in_atomic_block or not connection.get_autocommit():
                 connection.close()
                 del connections[connection.alias]
             else:
@@ -179,11 +187,11 @@ def tidy_connections() -> None:
         except Exception:
             # Whatever was done to it, the next use opens another.
             del connections[connection.alias]
-    own_connection()
+    return own_connection()
 
 
-def own_connection(*, bound_s: float | None = None) -> None:
-    """Let this thread's connection notice a dead server, and keep it open between attempts.
+def own_connection(*, bound_s: float | None = None) -> BaseDatabaseWrapper:
+    """Let this thread's connection notice a dead server, and keep it open between attempts. Returns it.
 
     With `bound_s` no wait on it lasts longer than about so many seconds. What the site's options say is left as it is,
     save a pool, which would be shared. Does nothing for a thread that has done it before.
@@ -191,7 +199,7 @@ def own_connection(*, bound_s: float | None = None) -> None:
     connection = connections[alias()]
     settings = connection.settings_dict
     if settings.get("WORKLOADS_OWN") or connection.in_atomic_block:
-        return
+        return connection
     options = {name: value for name, value in settings["OPTIONS"].items() if name != "pool"}
     if connection.vendor == "postgresql":
         options = {
@@ -215,6 +223,7 @@ def own_connection(*, bound_s: float | None = None) -> None:
         "CONN_HEALTH_CHECKS": True,
         "WORKLOADS_OWN": True,
     }
+    return connection
 
 
 @contextmanager

@@ -132,7 +132,8 @@ def settle_output(output: Any, *, scopes: Collection[str], bounds: Bounds = AS_D
         if size > limit:
             raise WorkloadError(WORKLOAD_TOO_LARGE, f"The output has {size} bytes of JSON, {limit} are the most.")
         plain = canonical.parse(text)
-        secrets.check_value(plain, field="output", scopes=scopes)
+        if isinstance(plain, (str, list, dict)):
+            secrets.check_value(plain, field="output", scopes=scopes)
     except WorkloadError as refusal:
         return None, output_failure(refusal, bounds)
     except BaseException as error:

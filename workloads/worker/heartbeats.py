@@ -32,14 +32,17 @@ class Heartbeats(threading.Thread):
         self._leases: set[Lease] = set()
         self._told_lost: set[Lease] = set()
         self._wake = threading.Event()
+        self._pace_ms = lease_ms // BEATS_A_LEASE
         self._is_over = False
         self._has_failed = False
 
     def add(self, lease: Lease) -> None:
-        """Keep this lease from now on."""
+        """Keep this lease from now on. The thread is woken if it would come too late for it."""
         with self._guard:
             self._leases.add(lease)
-        self._wake.set()
+            is_sooner = lease.beat_every_ms < self._pace_ms
+        if is_sooner:
+            self._wake.set()
 
     def remove(self, lease: Lease) -> None:
         """Keep this lease no longer."""
@@ -84,8 +87,9 @@ class Heartbeats(threading.Thread):
 
     def _every_s(self) -> float:
         with self._guard:
-            shortest = min((lease.beat_every_ms for lease in self._leases), default=self._lease_ms // BEATS_A_LEASE)
-        return max(1, min(shortest, self._lease_ms // BEATS_A_LEASE)) / 1000
+            usual = self._lease_ms // BEATS_A_LEASE
+            self._pace_ms = max(1, min([usual, *(lease.beat_every_ms for lease in self._leases)]))
+            return self._pace_ms / 1000
 
     def _beat(self) -> bool:
         """Extend the leases that are not lost; return whether the authority answered."""
@@ -127,6 +131,9 @@ class Heartbeats(threading.Thread):
         return True
 
     def _tell(self, lease: Lease, reason: str) -> None:
+        if not lease.is_running:
+            # The answer to its report says what became of it. By now it may have been recorded.
+            return
         with self._guard:
             if lease in self._told_lost or lease not in self._leases:
                 return

@@ -63,6 +63,7 @@ class Lease:
         self._cancelled = claim.cancellation_requested
         self._must_stop = False
         self._phase = Phase.RUNNING
+        self._is_left_behind = False
 
     @property
     def fence(self) -> Fence:
@@ -101,6 +102,11 @@ class Lease:
     def is_running(self) -> bool:
         """Tell whether the body has neither ended nor been given up."""
         return self._phase is Phase.RUNNING
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Tell whether the body was given up while it was running. Settled once its report has begun."""
+        return self._is_left_behind
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -144,6 +150,12 @@ class Lease:
             raise LeaseLost("the attempt has ended")
         if self._cancelled:
             raise Cancelled("cancellation was requested")
+
+    def leave_behind(self) -> bool:
+        """Give the body up, unless it has ended; return whether that was done."""
+        with self._guard:
+            self._is_left_behind = self._is_left_behind or self._phase is Phase.RUNNING
+            return self._is_left_behind
 
     def begin_report(self) -> bool:
         """Let the attempt's own thread report its ending; False if the work was given back before."""

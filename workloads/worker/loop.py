@@ -11,12 +11,14 @@ import secrets
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from workloads.contract import Claim
 from workloads.errors import WorkloadError
+from workloads.worker.completions import Completion
+from workloads.worker.handover import Handover
 from workloads.worker.heartbeats import Heartbeats, beat_every_ms
 from workloads.worker.lease import Lease, monotonic
 from workloads.worker.news import wait_for_news
@@ -32,8 +34,22 @@ LAST_WORDS_S: Final = 10.0
 """How long a stopping worker tries to be heard by a database that does not answer."""
 MOST_LEFT_BEHIND: Final = 10
 """So many threads are given up to bodies that do not end. At one more the worker ends: only a process can be ended."""
+SHARE: Final = 4
+"""While reports are under way, at least one in so many places must be free before more work is claimed for them."""
+PARTS: Final = 2
+MANY_PLACES: Final = 48
+"""With so many places, work is claimed for one in so many parts of them at a time: while one part is claimed, the
+other is run and reported. A claim and a report keep the processor and the database busy in turns.
+"""
+SOON_S: Final = 0.1
+"""For how long, at the most, work is not claimed since more places will be free soon."""
+LOOK_S: Final = 0.05
+"""Who was told of work and found none looks again no sooner than after this time, however often it is told."""
+LEFT_BEHIND_EVERY_S: Final = 0.05
+LISTEN_EVERY_S: Final = 20.0
 STOP: Final = "stop"
 FREED: Final = "freed"
+QUEUED: Final = "queued"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,15 +111,19 @@ class Worker:
         self._handlers = handlers
         self._port = _site_port() if port is None else port
         self._ended = threading.Event()
-        self._reporter = Reporter(handlers=handlers, port=self._port, ended=self._ended)
+        self._work: Handover[Lease | Completion | None] = Handover()
+        self._reporter = Reporter(
+            handlers=handlers, port=self._port, ended=self._ended, heard=self._heard, later=self._work.put
+        )
         self._heartbeats = Heartbeats(lease_ms=lease_ms, port=self._port)
-        self._work: queue.SimpleQueue[Lease | None] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._stops = 0
         self._guard = threading.Lock()
         self._running: set[Lease] = set()
         self._left_behind: set[Lease] = set()
+        self._looks_for_deaf_at = 0.0
+        self._most_a_claim = concurrency if concurrency < MANY_PLACES else -(-concurrency // PARTS)
         self._is_clogged = False
         self._is_refused = False
         self._endings: Counter[Ending] = Counter()
@@ -127,6 +147,8 @@ class Worker:
         self._port.watch_forks()
         self._heartbeats.start()
         slots = [self._begin_slot() for _ in range(self.concurrency)]
+        if not self.drain:
+            self._port.hear(self._wake)
         logger.info("%s: claims %s", self.worker_id, ", ".join(self.definitions) or "nothing")
         try:
             self._loop()
@@ -135,6 +157,8 @@ class Worker:
                 self._wind_up()
             finally:
                 self._ended.set()
+                if not self.drain:
+                    self._port.hear_no_more(self._wake)
                 self._heartbeats.end()
                 for _ in slots:
                     self._work.put(None)
@@ -154,35 +178,63 @@ class Worker:
         with self._guard:
             return len(self._running)
 
+    def _wake(self) -> None:
+        self._news.put(QUEUED)
+
     def _loop(self) -> None:
+        full_until = 0.0
         while not self._stops:
             self._leave_behind()
             free = self.concurrency - self._count()
             if free <= 0:
                 self._rest(self._poll_s())
                 continue
+            if free * SHARE < self.concurrency and self._reporter.is_reporting:
+                # More places are free as soon as that is answered. Work for all of them is claimed together.
+                full_until = full_until or monotonic() + SOON_S
+                if (left := full_until - monotonic()) > 0:
+                    self._rest(left)
+                    continue
+            full_until = 0.0
             asked_at = monotonic()
-            claims = self._claim(free)
+            limit = min(free, self._most_a_claim)
+            claims = self._claim(limit)
             for lease in claims or ():
                 self._begin(lease)
             if self.drain and claims == [] and free == self.concurrency:
                 return
             has_waited = self._port.claims_wait and (bool(claims) or monotonic() - asked_at >= self.poll_ms / 1000)
-            if claims is None or (len(claims) < free and not has_waited):
-                self._rest(self._poll_s())
+            if claims is None or (len(claims) < limit and not has_waited):
+                self._await_work(has_found=bool(claims), asked_at=asked_at)
+
+    def _await_work(self, *, has_found: bool, asked_at: float) -> None:
+        """Wait until there may be work, or more room for it. The words of a burst are all one."""
+        told = self._rest(self._poll_s())
+        while told == {QUEUED} and not has_found and (left := asked_at + LOOK_S - monotonic()) > 0:
+            told = self._rest(left) or told
 
     def _poll_s(self) -> float:
         return self.poll_ms / 1000 * random.uniform(0.75, 1.25)
 
-    def _rest(self, seconds: float | None) -> None:
-        """Wait for news, at most so many seconds. Older news is all one."""
-        wait_for_news(self._news, seconds)
+    def _rest(self, seconds: float) -> set[str]:
+        """Wait for news, at most so many seconds, and return it. Older news is all one."""
+        until = monotonic() + seconds
+        while True:
+            left = until - monotonic()
+            if not self.drain and not self._stops:
+                self._port.hear(self._wake)
+            told = wait_for_news(self._news, min(left, LISTEN_EVERY_S))
+            if told or left <= LISTEN_EVERY_S:
+                return told
 
     def _leave_behind(self) -> None:
         """Give up the threads of bodies that go on though their leases are lost, and let other threads take their room.
 
         Nothing can end a thread. One that ends in its own time makes its report, which the fence judges, and is gone.
         """
+        if monotonic() < self._looks_for_deaf_at:
+            return
+        self._looks_for_deaf_at = monotonic() + LEFT_BEHIND_EVERY_S
         with self._guard:
             deaf = [x for x in self._running if x.is_running and (x.lost_s or 0) * 1000 > self.grace_ms]
         for lease in deaf:
@@ -192,6 +244,8 @@ class Worker:
                 if len(self._left_behind) >= MOST_LEFT_BEHIND:
                     self._is_clogged = True
                     break
+                if not lease.leave_behind():
+                    continue
                 self._running.discard(lease)
                 self._left_behind.add(lease)
                 count = len(self._left_behind)
@@ -271,20 +325,29 @@ class Worker:
         """Run what is handed over, one after another, until there is no more or another thread has taken its room."""
         self._port.begin_thread()
         is_needed = True
-        while is_needed and (lease := self._work.get()) is not None:
-            ending = self._reporter.run(lease)
+        while is_needed and (given := self._work.get()) is not None:
+            if isinstance(given, Lease):
+                self._reporter.run(given)
+                is_needed = not given.is_left_behind
+            else:
+                self._reporter.go_on(given)
+            del given
+        self._port.end_thread()
+
+    def _heard(self, endings: Sequence[tuple[Lease, Ending | None]]) -> None:
+        """Give the room of these attempts to other work."""
+        for lease, ending in endings:
+            logger.debug("%s: attempt %s %s", lease.claim.workload_id, lease.claim.attempt_number, ending)
             self._heartbeats.remove(lease)
             if ending is Ending.UNKNOWN_DEFINITION:
                 self._forget(lease.claim)
-            with self._guard:
-                is_needed = lease not in self._left_behind
+        with self._guard:
+            for lease, ending in endings:
+                if ending is not None and (lease in self._running or lease in self._left_behind):
+                    self._endings[ending] += 1
                 self._running.discard(lease)
                 self._left_behind.discard(lease)
-                if ending is not None:
-                    self._endings[ending] += 1
-            del lease
-            self._news.put(FREED)
-        self._port.end_thread()
+        self._news.put(FREED)
 
     def _forget(self, claim: Claim) -> None:
         """Ask no longer for what was given back as unknown: it is first in the queue again, and hides what is known."""

@@ -12,8 +12,8 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
 
 
-def wait_for_news(news: queue.SimpleQueue[Any], seconds: float | None) -> bool:
-    """Wait until something stands in the queue, at most so many seconds; take all of it, and return whether there was.
+def wait_for_news(news: queue.SimpleQueue[Any], seconds: float | None) -> set[Any]:
+    """Wait until something stands in the queue, at most so many seconds; take all of it, and return what it was.
 
     A SimpleQueue may be put to by a signal's handler in the middle of a get, which an Event does not allow. A signal
     that comes just before a get begins does not end it, so no get is long.
@@ -22,14 +22,14 @@ def wait_for_news(news: queue.SimpleQueue[Any], seconds: float | None) -> bool:
     while True:
         left = STEP_S if until is None else min(STEP_S, until - time.monotonic())
         try:
-            news.get(timeout=max(0.0, left))
+            found = {news.get(timeout=max(0.0, left))}
         except queue.Empty:
             if until is not None and time.monotonic() >= until:
-                return False
+                return set()
             continue
         while not news.empty():
-            news.get()
-        return True
+            found.add(news.get())
+        return found
 
 
 def pause_s(turn: int) -> float:

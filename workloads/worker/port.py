@@ -40,7 +40,7 @@ class Port(Protocol):
 
     @property
     def authority(self) -> Any:
-        """The verbs: `context`, `checkpoint`, `complete`, `fail`, `release`, `confirm_cancel`."""
+        """The verbs: `context`, `checkpoint`, `complete`, `complete_many`, `fail`, `release`, `confirm_cancel`."""
 
     @property
     def bounds(self) -> Bounds:
@@ -50,8 +50,24 @@ class Port(Protocol):
     def claims_wait(self) -> bool:
         """Whether a claim is answered as soon as there is work, and not before a while has passed without any."""
 
+    @property
+    def completions_a_call(self) -> int:
+        """How many completions this thread may report by one call."""
+
     def claim(self, **asked: Any) -> list[tuple[Claim, int | None]]:
-        """Claim work as `claim_next` does; return each claim with the work's heartbeat deadline, if it has one."""
+        """Claim work as `claim_next` does; return each claim with the work's heartbeat deadline, if it has one.
+
+        A claim that is an ExecutionContext needs no further question to begin.
+        """
+
+    def hear(self, wake: Callable[[], object]) -> None:
+        """From now on, let `wake` be called when there may be work to claim. Said again whenever a wait begins.
+
+        A hint: where nobody can tell, and when a word is lost, it is not called.
+        """
+
+    def hear_no_more(self, wake: Callable[[], object]) -> None:
+        """Let `wake` be called no longer."""
 
     def ask(
         self,
@@ -65,6 +81,12 @@ class Port(Protocol):
 
         A WorkloadError is an answer and is raised. `wait` takes seconds and may return early; no answer is waited for
         longer than `left_s` says that it is of use.
+        """
+
+    def ask_once(self, call: Callable[[], T], *, bound_s: float) -> T:
+        """Return what `call` answers, without repeating it, or Unanswered, silently.
+
+        Whoever waits for it much longer than `bound_s` seconds, in one statement or for one answer, is cut off.
         """
 
     def beat(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import enum
 import functools
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ from workloads.contract import Effect, ExecutionContext
 from workloads.errors import WORKLOAD_TRANSITION_DENIED, WorkloadError
 from workloads.worker.attempt import Attempt
 from workloads.worker.children import end_child
+from workloads.worker.completions import Completion, Completions, Outcome
 from workloads.worker.failures import (
     CAPABILITY_MISSING,
     Failure,
@@ -48,6 +50,12 @@ class Ending(enum.StrEnum):
     LOST = "lost"
 
 
+class Handed(enum.Enum):
+    """That another thread sees to an ending."""
+
+    OVER = enum.auto()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Raised:
     """What a body raised, as it is reported.
@@ -67,28 +75,79 @@ class Raised:
 
 
 class Reporter:
-    """Runs attempts and reports them. `ended` is set when the worker ends and nothing more is to be repeated."""
+    """Runs attempts and reports them. `ended` is set when the worker ends and nothing more is to be repeated.
 
-    def __init__(self, *, handlers: Registry, port: Port, ended: threading.Event) -> None:
+    `heard` is told of attempts whose ending has been heard, or given up: the work is no longer ours. None as an ending:
+    the stopping worker gave the work back while the handler was running. `later` gets a completion that a thread of the
+    worker's is to `go_on` with.
+    """
+
+    def __init__(
+        self,
+        *,
+        handlers: Registry,
+        port: Port,
+        ended: threading.Event,
+        heard: Callable[[Sequence[tuple[Lease, Ending | None]]], None],
+        later: Callable[[Completion], None],
+    ) -> None:
         self._handlers = handlers
         self._port = port
         self._ended = ended
+        self._heard = heard
+        self._later = later
+        self._completions = Completions(port=port, answered=self._answered, alone=self._put_off)
 
-    def run(self, lease: Lease) -> Ending | None:
+    @property
+    def is_reporting(self) -> bool:
+        """Whether completions are on their way, so that there will soon be room for other work."""
+        return self._completions.are_under_way
+
+    def run(self, lease: Lease) -> None:
         """Run one claimed and started workload to its ending. Never raises, whatever the handler does.
 
-        None: the stopping worker gave the work back while the handler was running.
+        When it returns the ending has been heard, or another thread that reports completions now will see to it.
         """
+        self._tell(lease, lambda: self._run(lease))
+
+    def go_on(self, completion: Completion) -> None:
+        """Report one completion by itself until it is answered, or see to what was answered. Never raises."""
+        self._tell(completion.lease, lambda: self._complete(completion))
+
+    def _tell(self, lease: Lease, report: Callable[[], Ending | Handed | None]) -> None:
         try:
-            ending = self._run(lease)
+            ending = report()
         except BaseException:
             # Whatever was raised here was raised too late, or from outside, as by what limits a handler's time.
             logger.exception("%s: attempt %s was left.", lease.claim.workload_id, lease.claim.attempt_number)
             ending = Ending.LOST
-        logger.debug("%s: attempt %s %s", lease.claim.workload_id, lease.claim.attempt_number, ending)
-        return ending
+        if not isinstance(ending, Handed):
+            self._heard([(lease, ending)])
 
-    def _run(self, lease: Lease) -> Ending | None:
+    def _put_off(self, completion: Completion) -> None:
+        """Let another thread go on with it; at the worker's end there is none, and it is tried once more."""
+        if self._ended.is_set():
+            self.go_on(completion)
+        else:
+            self._later(completion)
+
+    def _answered(self, answers: Sequence[tuple[Completion, Outcome]]) -> None:
+        """Pass on what completions were answered that were said together."""
+        heard: list[tuple[Lease, Ending | None]] = []
+        for completion, outcome in answers:
+            if outcome is None:
+                heard.append((completion.lease, Ending.SUCCEEDED))
+            elif isinstance(outcome, WorkloadError):
+                # What follows may be another call, for which the others do not wait.
+                self._put_off(dataclasses.replace(completion, refusal=outcome))
+            else:
+                claim = completion.lease.claim
+                logger.error("%s: attempt %s was left.", claim.workload_id, claim.attempt_number, exc_info=outcome)
+                heard.append((completion.lease, Ending.LOST))
+        if heard:
+            self._heard(heard)
+
+    def _run(self, lease: Lease) -> Ending | Handed | None:
         claim = lease.claim
         registration = self._handlers.find(claim.definition_id, claim.definition_revision)
         if registration is None:
@@ -171,13 +230,23 @@ class Reporter:
             return self._confirm_cancel(lease)
         return self._fail(lease, raised.failure)
 
-    def _report_output(self, lease: Lease, output: Any, unfit: Failure | None) -> Ending | None:
+    def _report_output(self, lease: Lease, output: Any, unfit: Failure | None) -> Ending | Handed | None:
         if not lease.begin_report():
             return None
-        return self._complete(lease, output) if unfit is None else self._fail(lease, unfit)
+        if unfit is not None:
+            return self._fail(lease, unfit)
+        completion = Completion(lease, output)
+        if lease.is_left_behind:
+            # Its room was given to other work, so that no thread might be free to go on with it.
+            return self._complete(completion)
+        self._completions.say(completion)
+        return Handed.OVER
 
-    def _complete(self, lease: Lease, output: Any) -> Ending:
+    def _complete(self, completion: Completion) -> Ending:
+        lease, output = completion.lease, completion.output
         try:
+            if completion.refusal is not None:
+                raise completion.refusal
             self._say(lease, self._port.authority.complete, result_id=lease.claim.attempt_id, output=output)
         except WorkloadError as refusal:
             if refusal.code == WORKLOAD_TRANSITION_DENIED:
