@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -312,7 +313,7 @@ def test_a_statement_is_cut_at_its_rows_and_at_its_bytes(
     monkeypatch.setattr(statements, "BYTES_A_STATEMENT", 3 * a_row + bytes_more)
     with CaptureQueriesContext(connection) as captured:
         statements.insert(records.Transaction(connection, T0), Tombstone, made)
-    assert [query["sql"].count("CANCELLED") for query in captured.captured_queries] == expected
+    assert [len(re.findall(r"\bw\d\b", query["sql"])) for query in captured.captured_queries] == expected
     assert Tombstone.objects.count() == 7
 
 

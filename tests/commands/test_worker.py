@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from django.core.management import CommandError, call_command
 
 from tests.worker.tools import admit, state
+from workloads.worker import Summary, program
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -58,3 +61,26 @@ def test_it_runs_only_what_it_is_asked_to(arguments, runs):
 def test_it_refuses_what_makes_no_sense(arguments, message):
     with pytest.raises(CommandError, match=message):
         call_command("workloads_worker", *HANDLERS, *arguments)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(enabled: bool) -> None:
+    """While the worker runs it looks less often, unless the site has turned it off; then it does as it did before."""
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    seen = []
+    gc.set_threshold(before[0] if enabled else 0, *before[1:])
+
+    class Watching:
+        is_stopping = False
+
+        def run(self) -> Summary:
+            seen.append((gc.get_threshold()[0], gc.get_freeze_count() > frozen))
+            return Summary()
+
+    try:
+        program.run(Watching())
+        after = gc.get_threshold()
+    finally:
+        gc.set_threshold(*before)
+    assert seen == [(program.COLLECTED_AT if enabled else 0, True)]
+    assert after == (before if enabled else (0, *before[1:]))

@@ -118,7 +118,7 @@ def _select(tx: Transaction, action: BulkAction, rows: QuerySet[Workload]) -> No
     except EmptyResultSet:
         return
     table = BulkItem._meta.db_table
-    tx.execute(
+    tx.run(
         f"INSERT INTO {table} (action_id, record, version, state, message) "
         f"SELECT {int(action.pk)}, bulk_record, bulk_version, bulk_state, '' FROM ({sql}) chosen ORDER BY bulk_record",
         params,

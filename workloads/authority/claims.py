@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from workloads import conf
 from workloads.authority import clock
 from workloads.authority.dependencies import key_of
-from workloads.authority.leases import contexts
+from workloads.authority.leases import ask_inputs, contexts
 from workloads.authority.records import (
     Transaction,
     draw,
@@ -35,7 +35,8 @@ CLAIM: Final = "claim"
 CLAIM_NEXT: Final = "claim_next"
 
 Answer = TypeVar("Answer")
-Answers = Callable[[Transaction, Sequence[Snapshot]], list[Answer]]
+Ask = Callable[[Transaction, Sequence[Snapshot]], tuple[str, list[Any]]]
+Answers = Callable[[Transaction, Sequence[Snapshot], Sequence[tuple[Any, ...]] | None], list[Answer]]
 
 
 def claim(
@@ -70,7 +71,7 @@ def claim_with_context(workload_id: str, **asked: Any) -> ExecutionContext:
     return _claim(workload_id, contexts, **asked)
 
 
-def _bare(tx: Transaction, held: Sequence[Snapshot]) -> list[Claim]:
+def _bare(tx: Transaction, held: Sequence[Snapshot], _: Any) -> list[Claim]:
     return [snapshot.as_claim(tx.now) for snapshot in held]
 
 
@@ -109,7 +110,7 @@ def _claim(
         if decision is not None and decision.refusal is not None:
             raise decision.refusal
         assert after is not None
-        (answer,) = answers(tx, [after])
+        (answer,) = answers(tx, [after], None)
         return answer
 
     def _judge(tx: Transaction, snapshot: Snapshot, request: Request | None) -> tuple[Decision | None, Snapshot | None]:
@@ -222,6 +223,7 @@ def claim_next(
     """
     return _claim_next(
         _bare,
+        None,
         worker_id=worker_id,
         capabilities=capabilities,
         lease_ms=lease_ms,
@@ -237,11 +239,12 @@ def claim_next(
 
 def claim_next_with_context(**asked: Any) -> list[ExecutionContext]:
     """Claim as `claim_next` does, with its arguments; each claim is an ExecutionContext."""
-    return _claim_next(contexts, **asked)
+    return _claim_next(contexts, ask_inputs, **asked)
 
 
 def _claim_next(
     answers: Answers[Answer],
+    ask: Ask | None,
     *,
     worker_id: str,
     capabilities: Iterable[str],
@@ -276,7 +279,7 @@ def _claim_next(
                 locked = lock_workloads(tx, pks=sorted(request.granted))
                 order = {pk: place for place, pk in enumerate(request.granted)}
                 held = [s for s in locked if request.holds(s, tx.now)]
-                return answers(tx, sorted(held, key=lambda s: order[s.pk]))
+                return answers(tx, sorted(held, key=lambda s: order[s.pk]), None)
         found = _pick(tx, _lanes(tx, able, tenant_id, application_id, wanted), most)
         at = tx.now
         # The rows were locked one lane after the other: what holds for the claim is the instant that it gets.
@@ -293,10 +296,11 @@ def _claim_next(
             )
             for snapshot in found
         ]
-        write(tx, decisions)
+        after = [decision.after for decision in decisions]
+        inputs = write(tx, decisions, ask=ask(tx, after) if ask is not None else None)
         if request is not None:
-            request.end(tx, [d.after for d in decisions])
-        return answers(tx, [d.after for d in decisions])
+            request.end(tx, after)
+        return answers(tx, after, inputs if ask is not None else None)
 
     return transact(work, now=given)
 

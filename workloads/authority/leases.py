@@ -140,7 +140,7 @@ def context(fence: Fence, *, secret_references: Iterable[str] = (), now: dt.date
     wanted = arguments.identifiers(secret_references, "secret_references")
 
     def answer(tx: Transaction, snapshot: Snapshot) -> ExecutionContext:
-        return contexts(tx, [snapshot], wanted)[0]
+        return contexts(tx, [snapshot], secret_references=wanted)[0]
 
     return _held(
         fence,
@@ -157,19 +157,25 @@ def context(fence: Fence, *, secret_references: Iterable[str] = (), now: dt.date
     )
 
 
+def ask_inputs(tx: Transaction, held: Sequence[Snapshot]) -> tuple[str, list[Any]]:
+    """Return the query for what `contexts` needs of what was admitted."""
+    where, params = among(tx.connection, Admitted, "id", [snapshot.pk for snapshot in held], "a")
+    return f"SELECT a.id, a.environment, a.input FROM {Admitted._meta.db_table} a WHERE {where}", params
+
+
 def contexts(
-    tx: Transaction, held: Sequence[Snapshot], secret_references: frozenset[str] = frozenset()
+    tx: Transaction,
+    held: Sequence[Snapshot],
+    inputs: Sequence[tuple[Any, ...]] | None = None,
+    *,
+    secret_references: frozenset[str] = frozenset(),
 ) -> list[ExecutionContext]:
-    """Return the execution contexts of held workloads: one query for all, and one for those that have checkpoints."""
+    """Return the execution contexts of held workloads; `inputs` is what `ask_inputs` has found, if it was asked."""
     if not held:
         return []
-    where, params = among(tx.connection, Admitted, "id", [snapshot.pk for snapshot in held], "a")
-    admitted = {
-        pk: (environment, text)
-        for pk, environment, text in tx.execute(
-            f"SELECT a.id, a.environment, a.input FROM {Admitted._meta.db_table} a WHERE {where}", params
-        )
-    }
+    if inputs is None:
+        inputs = tx.execute(*ask_inputs(tx, held))
+    admitted = {pk: (environment, text) for pk, environment, text in inputs}
     saved: dict[int, list[CheckpointRecord]] = {}
     with_checkpoints = [snapshot.pk for snapshot in held if snapshot.checkpoint_count]
     if with_checkpoints:

@@ -69,10 +69,16 @@ class Transaction:
         return self.clock
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows."""
+        """Run one statement that has an answer, and return its rows."""
         with self.connection.cursor() as cursor:
             cursor.execute(sql, params)
-            return cursor.fetchall() if cursor.description else []
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
+
+    def run(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run one statement that has no answer."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, params)
 
 
 def alias() -> str:

@@ -11,6 +11,7 @@ import datetime as dt
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from django.db import models
@@ -74,10 +75,17 @@ class Statements:
         """Write it all. Raises Superseded if a row that was to be changed is not there as it was judged, or one that
         had to be new is not.
         """
-        if self.tx.connection.vendor == "postgresql" and len(self.waiting) + bool(self.question) > 1:
-            size = sum(len(value) for s in self.waiting for value in s.params if isinstance(value, str))
-            if size <= BYTES_TOGETHER:
-                return self._run_together()
+        found = self._run_together() if self._fit_together else self._run_in_turn()
+        self.waiting, self.question = [], None
+        return found
+
+    @property
+    def _fit_together(self) -> bool:
+        if self.tx.connection.vendor != "postgresql" or len(self.waiting) + bool(self.question) < 2:
+            return False
+        return sum(len(v) for s in self.waiting for v in s.params if isinstance(v, str)) <= BYTES_TOGETHER
+
+    def _run_in_turn(self) -> list[tuple[Any, ...]]:
         for statement in self.waiting:
             _run(self.tx, statement)
         return self.tx.execute(*self.question) if self.question else []
@@ -118,8 +126,8 @@ def can_run_ahead(connection: BaseDatabaseWrapper) -> bool:
     """Tell whether `run_ahead` may be used: on PostgreSQL, by a driver that can send without waiting for answers."""
     if connection.vendor != "postgresql":
         return False
-    driver = getattr(connection, "Database", None)
-    return hasattr(driver, "Pipeline") and bool(driver.Pipeline.is_supported())
+    pipeline: Any = getattr(getattr(connection, "Database", None), "Pipeline", None)
+    return pipeline is not None and bool(pipeline.is_supported())
 
 
 def run_ahead(tx: Transaction, many: Iterable[Statements], *, within: dt.timedelta) -> None:
@@ -213,20 +221,53 @@ def _inserts(
             if tx.connection.vendor == "mysql"
             else f" ON CONFLICT ({target}) DO NOTHING"
         )
-    columns: list[list[Any]]
     if tx.connection.vendor == "postgresql":
-        kinds = [kind_of(model, name) for name in names]
-        columns = [kind.prepare([row[name] for row in rows]) for name, kind in zip(names, kinds, strict=True)]
-        marks = ", ".join([f"%s::{kind.name}[]" for kind in kinds])
-        for start, end in _cuts(columns):
-            values = [kind.array(column[start:end]) for kind, column in zip(kinds, columns, strict=True)]
-            yield Statement(f"{head}SELECT * FROM unnest({marks}){tail}", values, end - start)
+        yield from _selects(model, head, names, rows, tail)
         return
     columns = [[prepared(tx.connection, model, name, row[name]) for row in rows] for name in names]
     marks = "(" + ", ".join(["%s"] * len(names)) + ")"
     for start, end in _cuts(columns):
         values = [value for row in zip(*[column[start:end] for column in columns], strict=True) for value in row]
         yield Statement(f"{head}VALUES {', '.join([marks] * (end - start))}{tail}", values, end - start)
+
+
+def _selects(
+    model: type[models.Model], head: str, names: Sequence[str], rows: Sequence[dict[str, Any]], tail: str
+) -> Iterator[Statement]:
+    """Yield inserts for PostgreSQL: columns are arrays, but what all rows share is said once."""
+    columns = [[row[name] for row in rows] for name in names]
+    shared = [_all_the_same(values) for values in columns]
+    # As many rows as there are must come from somewhere.
+    shared[0] = shared[0] and not (len(rows) > 1 and all(shared))
+    kinds = [kind_of(model, name) for name in names]
+    texts = [
+        kind.prepare(values[:1]) * len(rows) if same else kind.prepare(values)
+        for kind, values, same in zip(kinds, columns, shared, strict=True)
+    ]
+    for start, end in _cuts(texts):
+        listed: list[str] = []
+        marks: list[str] = []
+        arrays: list[str] = []
+        given: list[Any] = []
+        for name, kind, values, made, same in zip(names, kinds, columns, texts, shared, strict=True):
+            if same:
+                listed.append(stood(model, name, values[0], given))
+            else:
+                listed.append(f"v.c{len(arrays)}")
+                marks.append(f"%s::{kind.name}[]")
+                arrays.append(kind.array(made[start:end]))
+        source = f" FROM unnest({', '.join(marks)}) AS v({_numbered(len(arrays))})" if arrays else ""
+        yield Statement(f"{head}SELECT {', '.join(listed)}{source}{tail}", [*given, *arrays], end - start)
+
+
+@cache
+def _numbered(count: int) -> str:
+    return ", ".join([f"c{n}" for n in range(count)])
+
+
+def _all_the_same(values: Sequence[Any]) -> bool:
+    """Tell whether the values are equal and of types whose equals are written alike."""
+    return not isinstance(values[0], (dict, list)) and values.count(values[0]) == len(values)
 
 
 def _cuts(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[int, int]]:

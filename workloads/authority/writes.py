@@ -39,16 +39,25 @@ def standing_values(after: Snapshot, now: dt.datetime) -> dict[str, Any]:
     return values
 
 
-def write(tx: Transaction, decisions: Sequence[Decision], *, results: Sequence[dict[str, Any]] = ()) -> None:
+def write(
+    tx: Transaction,
+    decisions: Sequence[Decision],
+    *,
+    results: Sequence[dict[str, Any]] = (),
+    ask: tuple[str, Sequence[Any]] | None = None,
+) -> list[tuple[Any, ...]]:
     """Write what was decided: rows first, each conditional on the version that was judged, then their history.
 
     `results` go in with it, under result ids that must be new (not on MariaDB). Raises Superseded if a version had
     moved or a result id was taken; nothing of the transaction is then kept.
+
+    Returns what the query `ask` finds, which is about nothing that is written here, and is for decisions that move no
+    work that others wait for.
     """
     if not decisions:
-        return
+        return []
     moved = {d.after.workload_id: d.after for d in decisions if changes_a_standing(d.before.state, d.after.state)}
-    dependents: list[tuple[Any, ...]] = []
+    found: list[tuple[Any, ...]] = []
     for run in _runs(decisions):
         statements = Statements(tx)
         statements.insert(Result, results, unless="result_key")
@@ -61,12 +70,17 @@ def write(tx: Transaction, decisions: Sequence[Decision], *, results: Sequence[d
         _add_attempts(statements, run)
         if 0 < len(moved) <= ROWS_A_STATEMENT and run[-1] is decisions[-1]:
             statements.ask(*_dependents_of(tx, list(moved)))
-        dependents = statements.run()
+        elif ask is not None and run[-1] is decisions[-1]:
+            statements.ask(*ask)
+        found = statements.run()
+    if not moved:
+        return found
     if len(moved) > ROWS_A_STATEMENT:
         asked = (_dependents_of(tx, part) for part in parts(moved, ROWS_A_STATEMENT))
-        dependents = [row for question in asked for row in tx.execute(*question)]
-    if dependents:
-        _follow(tx, moved, dependents, decisions[-1].now)
+        found = [row for question in asked for row in tx.execute(*question)]
+    if found:
+        _follow(tx, moved, found, decisions[-1].now)
+    return []
 
 
 def _runs(decisions: Sequence[Decision]) -> Iterator[Sequence[Decision]]:
@@ -184,7 +198,7 @@ def promote(tx: Transaction, lane_ids: Sequence[int], now: dt.datetime) -> None:
                 tx.has_queued = True
                 # One statement for all, since a whole night's work may come due at one instant. MariaDB assigns from
                 # left to right.
-                tx.execute(
+                tx.run(
                     f"UPDATE {Workload._meta.db_table} SET queued_lane_id = waiting_lane_id, waiting_lane_id = NULL "
                     f"WHERE admitted_id IN ({', '.join(['%s'] * len(found))})",
                     found,
