@@ -106,12 +106,12 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "project.security.ContentSecurityPolicy",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.locale.LocaleMiddleware",
+    "project.middleware.Sessions",
+    "project.middleware.Languages",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
+    "project.middleware.Users",
+    "project.middleware.Messages",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -165,7 +165,7 @@ STATICFILES_DIRS = [BASE_DIR / "project" / "static"]
 # Who asks over HTTP says so by a session of this site, or by a token that expires.
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "knox.auth.TokenAuthentication",
+        "project.tokens.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],

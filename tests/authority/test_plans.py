@@ -128,6 +128,31 @@ def test_the_hot_paths_read_about_what_they_hand_out(crowd: str) -> None:
     assert read < 50
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="MariaDB is told the index.")
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("has_statistics", [False, True])
+def test_a_queue_is_read_from_its_head_whatever_the_statistics_say(has_statistics: bool, lanes: int) -> None:
+    """There are none of a new table, and after a burst those are of an empty queue."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW enable_sort")
+        before = cursor.fetchone()
+        if has_statistics:
+            done = [admit(f"done {n}", priority=9) for n in range(3)]
+            claims = authority.claim_next(worker_id="w", capabilities=(), lease_ms=1_000, limit=9, start=True, now=T0)
+            assert len(claims) == len(done)
+            cursor.execute("ANALYZE workloads_admitted, workloads_workload")
+    for n in range(lanes):
+        multiply(admit(f"queued {n}", definition_revision=f"r{n}"), 3_000)
+    claims, read = reads(
+        lambda: authority.claim_next(worker_id="w", capabilities=(), lease_ms=1_000, limit=5, now=at(1))
+    )
+    assert len(claims) == 5
+    assert read < 200
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW enable_sort")
+        assert cursor.fetchone() == before
+
+
 def _handler_reads(call: Any) -> tuple[Any, int]:
     """Run a call and count the rows that MariaDB's storage engine was asked for meanwhile."""
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from django.db.models import Q
 
+from workloads.api.compiled import Compiled
 from workloads.api.errors import forbidden
 from workloads.api.rows import rows
 from workloads.errors import invalid
 from workloads.lifecycle import canonical
 from workloads.lifecycle.arguments import is_identifier
-from workloads.models import Access, Workload, WorkloadQuerySet
+from workloads.models import Access, Admitted, Workload, WorkloadQuerySet
 
 
 class Role(enum.StrEnum):
@@ -30,6 +31,33 @@ READERS: Final = (Role.OPERATOR, Role.VIEWER)
 """Those who read all of an application's work. A requester reads its own."""
 
 
+ACCESS: Final = (
+    "tenant_id",
+    "application_id",
+    "is_requester",
+    "is_worker",
+    "is_operator",
+    "is_viewer",
+    "reads_payloads",
+    "capabilities",
+    "worker_prefix",
+)
+"""The columns of an Access row that say what it gives, in the order in which `Place.of` takes them."""
+_BROUGHT: Final = "workloads_access_brought"
+_WHOSE: Final = ("workload_id", "tenant_id", "application_id", "requested_by")
+
+_access: Final = Compiled(Access, by="user", columns=ACCESS)
+_whose: Final = Compiled(Admitted, by="workload_id", columns=_WHOSE)
+
+
+def bring(user: Any, found: Iterable[Sequence[Any]]) -> None:
+    """Leave with a user its Access rows, as an authenticator has read them together with it: columns as in ACCESS.
+
+    They serve the first question after its access; a later one, as of a caller that has waited, reads them anew.
+    """
+    setattr(user, _BROUGHT, tuple(found))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
     """What one Access row gives: roles in one application, or, where that is empty, in all of a tenant's."""
@@ -40,6 +68,25 @@ class Place:
     reads_payloads: bool
     capabilities: frozenset[str]
     worker_prefix: str
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Place:
+        """Return the place that an Access row gives; its columns as in ACCESS."""
+        tenant_id, application_id, *has, reads_payloads, capabilities, worker_prefix = row
+        return cls(
+            tenant_id=tenant_id,
+            application_id=application_id,
+            roles=frozenset(role for role, held in zip(Role, has, strict=True) if held),
+            reads_payloads=reads_payloads,
+            capabilities=frozenset(capabilities),
+            worker_prefix=worker_prefix,
+        )
+
+    def shows(self, tenant_id: str, application_id: str, *, is_own: bool) -> bool:
+        """Tell whether work lies in this place, and its user sees it there: a requester sees its own alone."""
+        return self.covers(tenant_id, application_id) and bool(
+            self.roles and (is_own or self.roles != {Role.REQUESTER})
+        )
 
     def covers(self, tenant_id: str, application_id: str) -> bool:
         """Tell whether work of this tenant and application lies in this place."""
@@ -122,9 +169,13 @@ class Caller:
 
     @classmethod
     def of(cls, user: Any) -> Caller:
-        """Return the caller that a user is: one query."""
-        found = rows(Access).filter(user_id=user.pk)
-        return cls(name=user.get_username(), places=tuple(_place(row) for row in found))
+        """Return the caller that a user is: one query, or none where its access was brought."""
+        found = getattr(user, _BROUGHT, None)
+        if found is None:
+            found = _access.read([user.pk])
+        else:
+            setattr(user, _BROUGHT, None)
+        return cls(name=user.get_username(), places=tuple(Place.of(row) for row in found))
 
     def workloads(self, *roles: Role) -> WorkloadQuerySet:
         """Return the workloads that the caller sees, or those that it sees in one of these roles.
@@ -172,21 +223,20 @@ class Caller:
     def find_all(self, workload_ids: Iterable[Any]) -> dict[str, Subject]:
         """Return, by id, those of these workloads that the caller sees: one query."""
         wanted = {id_ for id_ in workload_ids if is_identifier(id_)}
-        if not wanted:
-            return {}
-        found = self.workloads().filter(workload_id__in=wanted)
-        return {
-            workload_id: Subject(
-                workload_id=workload_id,
-                tenant_id=tenant_id,
-                application_id=application_id,
-                places=tuple(place for place in self.places if place.covers(tenant_id, application_id)),
-                is_own=requested_by == self.name,
-            )
-            for workload_id, tenant_id, application_id, requested_by in found.values_list(
-                "workload_id", "tenant_id", "application_id", "requested_by"
-            )
-        }
+        subjects = (self._subject(*row) for row in _whose.read(wanted))
+        return {subject.workload_id: subject for subject in subjects if subject is not None}
+
+    def _subject(self, workload_id: str, tenant_id: str, application_id: str, requested_by: str) -> Subject | None:
+        is_own = requested_by == self.name
+        if not any(place.shows(tenant_id, application_id, is_own=is_own) for place in self.places):
+            return None
+        return Subject(
+            workload_id=workload_id,
+            tenant_id=tenant_id,
+            application_id=application_id,
+            places=tuple(place for place in self.places if place.covers(tenant_id, application_id)),
+            is_own=is_own,
+        )
 
     def demand(self, *roles: Role, tenant_id: str | None, application_id: str | None) -> None:
         """Refuse, FORBIDDEN, a caller with access to what is named, or to anything, but in none of these roles.
@@ -234,20 +284,3 @@ class Caller:
         place = nearest(able)
         assert place is not None
         return place
-
-
-def _place(row: Access) -> Place:
-    roles = {
-        Role.REQUESTER: row.is_requester,
-        Role.WORKER: row.is_worker,
-        Role.OPERATOR: row.is_operator,
-        Role.VIEWER: row.is_viewer,
-    }
-    return Place(
-        tenant_id=row.tenant_id,
-        application_id=row.application_id,
-        roles=frozenset(role for role, has in roles.items() if has),
-        reads_payloads=row.reads_payloads,
-        capabilities=frozenset(row.capabilities),
-        worker_prefix=row.worker_prefix,
-    )

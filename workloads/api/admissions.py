@@ -18,7 +18,7 @@ from workloads.api.base import Endpoint
 from workloads.api.bodies import AdmissionBody, AdmissionsBody, admission_request
 from workloads.api.errors import FORBIDDEN, forbidden
 from workloads.api.operations import operation
-from workloads.api.rows import read_dependencies
+from workloads.api.rows import have_no_dependencies, read_dependencies
 from workloads.contract import Admission, AdmissionRequest
 from workloads.errors import (
     IDEMPOTENCY_KEY_RETIRED,
@@ -90,6 +90,11 @@ class AdmissionBatch(Endpoint):
 def _admitted(caller: Caller, asked: list[AdmissionRequest]) -> list[Admission | WorkloadError]:
     """Admit, and return the outcomes: workloads with their dependencies read, and no name of what is unseen."""
     outcomes = authority.admit_many(asked)
+    have_no_dependencies(
+        outcome.workload
+        for request, outcome in zip(asked, outcomes, strict=True)
+        if isinstance(outcome, Admission) and outcome.created and not request.dependencies
+    )
     read_dependencies(o.workload for o in outcomes if isinstance(o, Admission))
     cyclic = [o.details for o in outcomes if isinstance(o, WorkloadError) and o.details and "cycle" in o.details]
     known = {dependency.workload_id for request in asked for dependency in request.dependencies}

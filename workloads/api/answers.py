@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 from workloads.api.rows import read_dependencies
@@ -76,8 +77,13 @@ ATTEMPT: Final = (
 )
 
 
+_AS_THEY_STAND: Final = frozenset({str, int, float, bool, type(None), dict, list})
+
+
 def plain(value: Any) -> Any:
     """Return a value of the contract as JSON has it."""
+    if type(value) in _AS_THEY_STAND:
+        return value
     if isinstance(value, dt.datetime):
         return iso(value)
     if isinstance(value, (frozenset, set)):
@@ -88,6 +94,16 @@ def plain(value: Any) -> Any:
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
+
+
+@cache
+def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*_names(kind))
+
+
+def _all(value: Any, kind: Any) -> dict[str, Any]:
+    """Return all the fields that `kind`, a class of the contract, has; of a row that has them too, if it is one."""
+    return dict(zip(_names(kind), map(plain, _values(kind)(value)), strict=True))
 
 
 def workload(row: Workload, *, with_payload: bool = True) -> dict[str, Any]:
@@ -113,8 +129,7 @@ def workload(row: Workload, *, with_payload: bool = True) -> dict[str, Any]:
 
 def claim(value: Claim) -> dict[str, Any]:
     """Return a claim, or an execution context, which is a claim with all that its holder needs to run."""
-    kind: Any = type(value)
-    said = {name: plain(getattr(value, name)) for name in _names(kind)}
+    said = _all(value, type(value))
     if "checkpoints" in said:
         said["checkpoints"] = [checkpoint(record) for record in said["checkpoints"]]
     return said
@@ -122,16 +137,16 @@ def claim(value: Claim) -> dict[str, Any]:
 
 def checkpoint(record: CheckpointRecord | Checkpoint, with_payload: bool = True) -> dict[str, Any]:
     """Return a checkpoint; without its payload its state is left out."""
-    return {name: plain(getattr(record, name)) for name in _names(CheckpointRecord) if with_payload or name != "state"}
+    if with_payload:
+        return _all(record, CheckpointRecord)
+    return _row(record, (name for name in _names(CheckpointRecord) if name != "state"))
 
 
 def result(record: ResultRecord | Result, with_payload: bool = True) -> dict[str, Any]:
     """Return a result; without its payload its output and artifacts are left out."""
-    return {
-        name: plain(getattr(record, name))
-        for name in _names(ResultRecord)
-        if with_payload or name not in ("output", "artifacts")
-    }
+    if with_payload:
+        return _all(record, ResultRecord)
+    return _row(record, (name for name in _names(ResultRecord) if name not in ("output", "artifacts")))
 
 
 def event(row: Event) -> dict[str, Any]:

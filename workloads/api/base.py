@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 
 from workloads.api import errors
 from workloads.api.access import Caller, Role, Subject
+from workloads.api.liveness import trust_those_in_use
 from workloads.api.openapi import OperationSchema
 from workloads.api.shapes import shown
 from workloads.api.wire import ExactJSONRenderer, JSONAlone, StrictJSONParser, check_body
@@ -69,6 +70,7 @@ class Endpoint(APIView):
         return Response(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
 
     def perform_authentication(self, request: Request) -> None:
+        trust_those_in_use()
         try:
             super().perform_authentication(request)
         except (ValueError, DataError) as error:
@@ -77,9 +79,16 @@ class Endpoint(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        if str(request.method) not in self.allowed_methods:
+        method = str(request._request.method)
+        if method not in self.allowed_methods:
             # Before its parameters and its body are judged: it has none.
-            raise exceptions.MethodNotAllowed(str(request.method))
+            raise exceptions.MethodNotAllowed(method)
+        if request._request.META.get("QUERY_STRING"):
+            self._check_query(request)
+        if method == "POST":
+            check_body(request)
+
+    def _check_query(self, request: Request) -> None:
         known = self.parameters if request.method in ("GET", "HEAD") else frozenset()
         unknown = sorted(set(request.query_params) - known)
         if unknown:
@@ -88,8 +97,6 @@ class Endpoint(APIView):
                 "The query has parameters that are not known.",
                 {"fields": [shown(n) for n in unknown]},
             )
-        if request.method == "POST":
-            check_body(request)
         for name in request.query_params:
             if name not in self.repeatable and len(request.query_params.getlist(name)) > 1:
                 raise invalid(name, "is given twice")

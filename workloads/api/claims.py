@@ -16,9 +16,9 @@ from workloads.api import answer_shapes as shapes, answers, waiting
 from workloads.api.access import Caller, Role, request_id_in
 from workloads.api.base import Endpoint, seen
 from workloads.api.bodies import ClaimBody, ClaimsBody
+from workloads.api.compiled import Compiled
 from workloads.api.errors import FORBIDDEN
 from workloads.api.operations import operation
-from workloads.api.rows import rows
 from workloads.contract import Claim
 from workloads.errors import (
     WORKLOAD_ATTEMPTS_EXHAUSTED,
@@ -28,11 +28,13 @@ from workloads.errors import (
     WORKLOAD_TIMED_OUT,
 )
 from workloads.lifecycle import arguments
-from workloads.models import Workload
+from workloads.models import Admitted
 
 LONGEST_WAIT_MS: Final = 30_000
 MOST_CLAIMS: Final = 1_000
 """So many claims stand in one answer, however many were asked for."""
+
+_timeouts: Final = Compiled(Admitted, by="workload_id", columns=("workload_id", "timeouts"))
 
 
 class Claims(Endpoint):
@@ -120,10 +122,7 @@ class Asking:
 
 def _said(claims: Sequence[Claim]) -> list[dict[str, Any]]:
     """Return claims with what a worker elsewhere can't look up: how soon each must have a heartbeat."""
-    if not claims:
-        return []
-    found = rows(Workload).filter(workload_id__in=[claim.workload_id for claim in claims])
-    timeouts: dict[str, Any] = dict(found.values_list("workload_id", "timeouts"))
+    timeouts: dict[str, Any] = dict(_timeouts.read([claim.workload_id for claim in claims]))
     return [answers.claim(c) | {"heartbeat_ms": timeouts[c.workload_id].heartbeat_ms} for c in claims]
 
 

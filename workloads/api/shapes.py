@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, Final
+from functools import cache, cached_property
+from typing import Any, Final, NamedTuple
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -154,6 +154,21 @@ class Identifiers(Strict):
     called = "an array"
 
 
+class _Plan(NamedTuple):
+    """What a body is read by: its fields, each with whether it is required and the types that it takes unjudged."""
+
+    names: frozenset[str]
+    fields: list[tuple[str, Any, bool, frozenset[type]]]
+
+
+def _as_they_stand(field: Any) -> frozenset[type]:
+    """Return the types of which every value is one that this field takes, and takes as it stands."""
+    if getattr(type(field), "to_internal_value", None) is not Strict.to_internal_value:
+        return frozenset()
+    kinds = field.kind if isinstance(field.kind, tuple) else (field.kind,)
+    return frozenset(kinds) & {str, int, float, bool, list}
+
+
 class Body(serializers.Serializer[Any]):
     """An object with these fields and no others. `null` for a field with a default is the default."""
 
@@ -165,16 +180,18 @@ class Body(serializers.Serializer[Any]):
         inside = f"{self.field_name}." if self.field_name else ""
         if not isinstance(data, Mapping):
             raise invalid(self.field_name or "body", "not an object")
-        known = self.fields
-        unknown = sorted(key for key in data if key not in known)
-        if unknown:
+        plan = self._plan
+        if not plan.names.issuperset(data):
+            unknown = sorted(key for key in data if key not in plan.names)
             named = [shown(inside + key) for key in unknown]
             raise WorkloadError(WORKLOAD_INVALID, "The request has fields that are not known.", {"fields": named})
         found: dict[str, Any] = {}
-        for name, field in known.items():
+        for name, field, is_required, as_they_stand in plan.fields:
             value = data.get(name, MISSING)
-            if value is MISSING or (value is None and not field.required):
-                if field.required:
+            if type(value) in as_they_stand:
+                found[name] = value
+            elif value is MISSING or (value is None and not is_required):
+                if is_required:
                     raise invalid(inside + name, "is missing")
             elif isinstance(field, serializers.ListSerializer):
                 found[name] = _items(value, inside + name)
@@ -183,6 +200,13 @@ class Body(serializers.Serializer[Any]):
             else:
                 found[name] = field.to_internal_value(value)
         return found
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        return _Plan(
+            names=frozenset(self.fields),
+            fields=[(name, field, field.required, _as_they_stand(field)) for name, field in self.fields.items()],
+        )
 
     @classmethod
     def read(cls, data: Any, inside: str | None = None) -> dict[str, Any]:

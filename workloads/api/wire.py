@@ -40,16 +40,19 @@ def check_body(request: Request) -> None:
 
     Without a length the framework would take it for none at all, and what its fields ask would be dropped in silence.
     """
-    declared = request.META.get("CONTENT_LENGTH") or ""
+    said = request._request.META
+    declared = said.get("CONTENT_LENGTH") or ""
     if not declared:
-        if request.META.get("HTTP_TRANSFER_ENCODING") or request._request.read(1):
+        if said.get("HTTP_TRANSFER_ENCODING") or request._request.read(1):
             raise invalid("body", "needs a Content-Length")
         return
     if not (declared.isascii() and declared.isdecimal() and len(declared) <= _LONGEST_LENGTH):
         raise invalid("body", "has a Content-Length that is no length")
     if int(declared) == 0:
         return
-    content_type = request.META.get("CONTENT_TYPE", "")
+    content_type = said.get("CONTENT_TYPE", "")
+    if content_type == MEDIA_TYPE and int(declared) <= conf.limits().max_body_bytes:
+        return
     if JSONAlone().select_parser(request, (StrictJSONParser,)) is None:
         raise UnsupportedMediaType(content_type)
     for parameter in content_type.split(";")[1:]:
@@ -112,6 +115,9 @@ def _no_constant(name: str) -> Any:
     raise invalid("body", f"holds {name}, which is not JSON")
 
 
+_written: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 class ExactJSONRenderer(BaseRenderer):
     """Writes JSON with integers to the last digit, and without anything that is not JSON."""
 
@@ -124,7 +130,7 @@ class ExactJSONRenderer(BaseRenderer):
     ) -> bytes:
         if data is None:
             return b""
-        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _written(data).encode()
 
 
 class JSONAlone(BaseContentNegotiation):
@@ -137,8 +143,8 @@ class JSONAlone(BaseContentNegotiation):
     def select_renderer(
         self, request: Request, renderers: Iterable[Any], format_suffix: str | None = None
     ) -> tuple[Any, str]:
-        accepted = request.META.get("HTTP_ACCEPT", "*/*") or "*/*"
-        if not any(_accepts(part) for part in accepted.split(",")):
+        accepted = request._request.META.get("HTTP_ACCEPT", "*/*") or "*/*"
+        if accepted not in _ACCEPTED and not any(_accepts(part) for part in accepted.split(",")):
             raise NotAcceptable
         return next(iter(renderers)), MEDIA_TYPE
 
