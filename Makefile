@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # For tests/run.py; `make test TEST_ARGS=--help` lists them.
 TEST_ARGS ?=
 
-.PHONY: demo test test-long lint format messages bench clean
+.PHONY: demo test test-long lint format messages bench bench-quick bench-growth bench-schema clean
 
 # Real files, two workers, one of them killed. DIR=… picks the folder; DEMO_EXIT=1 ends instead of serving the admin.
 demo: $(READY)
@@ -34,7 +34,22 @@ messages: $(READY)
 	$(BIN)/python manage.py compilemessages -l de --ignore '.*'
 
 # BENCH_ARGS=… are the script's: see bench/README.md.
+# Everything that docs/performance.md shows, and its tables made anew: about an hour and a half.
 bench: $(READY)
+	$(BIN)/python bench/rates.py --finished 1000000 --chart docs/performance.svg --document docs/performance.md $(BENCH_ARGS)
+	$(BIN)/python bench/costs.py --document docs/performance.md
+	$(BIN)/python bench/growth.py --document docs/performance.md
+	$(BIN)/python bench/pickup.py --document docs/performance.md
+
+# Under three minutes: this app beside four of its peers, a few seconds each, and what a workload costs the database.
+bench-quick: $(READY)
+	$(BIN)/python bench/rates.py --peers ours pgqueuer awa django_ox django_q2 --scale 0.25 --repeats 1 $(BENCH_ARGS)
+	$(BIN)/python bench/costs.py --sizes 1 50
+
+bench-growth: $(READY)
+	$(BIN)/python bench/growth.py $(BENCH_ARGS)
+
+bench-schema: $(READY)
 	$(BIN)/python bench/schema.py $(BENCH_ARGS)
 
 clean:

@@ -3,6 +3,7 @@
 | variable | what it sets | without it |
 |---|---|---|
 | `DATABASE_URL` | the database, `sqlite:///…`, `postgres://…`, `mysql://…` (MariaDB) | `db.sqlite3` here |
+| `DATABASE_PREPARES` | `1` lets PostgreSQL keep what is repeated; not behind a pooler in transaction mode | off |
 | `SECRET_KEY` | the key that signs sessions and grants | one made at the first start, kept in `.secret_key` |
 | `DEBUG` | `1` shows errors in the browser and serves static files | off |
 | `ALLOWED_HOSTS` | host names, separated by commas | this machine only |
@@ -68,6 +69,9 @@ def _database() -> dict[str, Any]:
         config["TEST"] = {"NAME": BASE_DIR / f"test_db{suffix}.sqlite3"}
     else:
         config["TEST"] = {"NAME": f"test_{config['NAME']}{suffix}"}
+    if config["ENGINE"].endswith("postgresql") and os.environ.get("DATABASE_PREPARES") == "1":
+        options.setdefault("server_side_binding", True)
+        options.setdefault("prepare_threshold", 3)
     if config["ENGINE"].endswith("mysql"):
         options.setdefault("isolation_level", "read committed")
         options.setdefault("charset", "utf8mb4")
