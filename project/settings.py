@@ -72,6 +72,8 @@ def _database() -> dict[str, Any]:
     if config["ENGINE"].endswith("postgresql") and os.environ.get("DATABASE_PREPARES") == "1":
         options.setdefault("server_side_binding", True)
         options.setdefault("prepare_threshold", 3)
+        # Planned anew for each use: a plan from when a table was small would be kept until its next ANALYZE.
+        options.setdefault("options", "-c plan_cache_mode=force_custom_plan")
     if config["ENGINE"].endswith("mysql"):
         options.setdefault("isolation_level", "read committed")
         options.setdefault("charset", "utf8mb4")
