@@ -42,7 +42,7 @@ class Bound:
 
 ONE = {
     "admit": Bound(2, 2, 2),
-    "claim and start": Bound(5, 7),
+    "claim and start": Bound(4, 6),
     "heartbeat": Bound(2, 4),
     "complete": Bound(3, 5),
     "pass": Bound(12, 18, 10),
@@ -51,7 +51,7 @@ ONE = {
 
 MANY = {
     "admit": Bound(4, 8),
-    "claim and start": Bound(5, 7),
+    "claim and start": Bound(4, 6),
     "heartbeat": Bound(2, 4),
     "complete": Bound(3, 5),
     "pass": Bound(12, 18, 10),

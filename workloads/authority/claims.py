@@ -22,7 +22,7 @@ from workloads.authority.records import (
     peek_queued,
     transact,
 )
-from workloads.authority.statements import execute_many, insert, insert_new
+from workloads.authority.statements import Statements, insert, insert_new
 from workloads.authority.writes import promote, write
 from workloads.contract import Claim, ExecutionContext
 from workloads.errors import WorkloadError, invalid
@@ -101,12 +101,13 @@ def _claim(
             decision, after = _judge(tx, snapshot, request)
         except WorkloadError:
             if request is not None:
-                request.end(tx, [])
+                request.forget(tx)
             raise
         if decision is not None:
-            write(tx, [decision])
-        if request is not None and request.is_new:
-            request.end(tx, [] if decision is None or decision.refusal else [decision.after])
+            is_given = request is not None and decision.refusal is None
+            write(tx, [decision], beside=request.remember([decision.after]) if request and is_given else None)
+        if request is not None and (decision is None or decision.refusal is not None):
+            request.forget(tx)
         if decision is not None and decision.refusal is not None:
             raise decision.refusal
         assert after is not None
@@ -190,14 +191,16 @@ class Request:
         current = snapshot.claim
         return current is not None and self.granted.get(snapshot.pk) == current.claim_id and current.expires_at > now
 
-    def end(self, tx: Transaction, given: Sequence[Snapshot]) -> None:
-        """Remember what was given; a request that was given nothing is forgotten, and may be repeated as a new one."""
+    def remember(self, given: Sequence[Snapshot]) -> Callable[[Statements], None] | None:
+        """Return what notes the claims that were given, with the rest that is written; None if it is noted already."""
         if not self.is_new:
-            return
-        if given:
-            granted = [[s.pk, s.claim.claim_id] for s in given if s.claim is not None]
-            execute_many(tx, ClaimRequest, ("granted",), ("request_key",), [(granted, self.key)])
-        else:
+            return None
+        granted = [[s.pk, s.claim.claim_id] for s in given if s.claim is not None]
+        return lambda statements: statements.update(ClaimRequest, ("granted",), ("request_key",), [(granted, self.key)])
+
+    def forget(self, tx: Transaction) -> None:
+        """Let a request that was given nothing be as if it had not been made: it may be repeated as a new one."""
+        if self.is_new:
             ClaimRequest.objects.using(tx.alias).filter(request_key=self.key).delete()
 
 
@@ -298,9 +301,14 @@ def _claim_next(
             for snapshot in found
         ]
         after = [decision.after for decision in decisions]
-        inputs = write(tx, decisions, ask=ask(tx, after) if ask is not None else None)
-        if request is not None:
-            request.end(tx, after)
+        if request is not None and not after:
+            request.forget(tx)
+        inputs = write(
+            tx,
+            decisions,
+            ask=None if ask is None else ask(tx, after),
+            beside=None if request is None else request.remember(after),
+        )
         return answers(tx, after, inputs if ask is not None else None)
 
     return transact(work, now=given)

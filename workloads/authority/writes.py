@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from workloads.authority.columns import among
@@ -45,6 +45,7 @@ def write(
     *,
     results: Sequence[dict[str, Any]] = (),
     ask: tuple[str, Sequence[Any]] | None = None,
+    beside: Callable[[Statements], None] | None = None,
 ) -> list[tuple[Any, ...]]:
     """Write what was decided: rows first, each conditional on the version that was judged, then their history.
 
@@ -52,7 +53,7 @@ def write(
     moved or a result id was taken; nothing of the transaction is then kept.
 
     Returns what the query `ask` finds, which is about nothing that is written here, and is for decisions that move no
-    work that others wait for.
+    work that others wait for. `beside` adds what else is written with it.
     """
     if not decisions:
         return []
@@ -62,6 +63,8 @@ def write(
         statements = Statements(tx)
         statements.insert(Result, results, unless="result_key")
         results = ()
+        if beside is not None and run[0] is decisions[0]:
+            beside(statements)
         for beats, alike in itertools.groupby(run, key=_is_heartbeat):
             # After a heartbeat the lower bound of due_at still holds; a row whose indexed columns stay is cheap to
             # write.
