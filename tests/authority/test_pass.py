@@ -18,10 +18,12 @@ from tests.authority.builders import (
     bring,
     claim,
     events,
+    id_of,
     path,
     record,
     refused,
     request,
+    running,
     spoil,
     state_of,
     take,
@@ -266,6 +268,16 @@ def test_arguments_come_first(verb: str, field: str, bad: Any, django_assert_num
         getattr(authority, verb)(**{field: bad})
     assert caught.value.details is not None
     assert caught.value.details["field"] == field
+
+
+def test_deadlines_leave_alone_what_has_none(django_assert_num_queries: Any) -> None:
+    """A lease that is over is for recovery: the deadlines' run does not so much as lock it."""
+    running("lease alone")
+    with django_assert_num_queries(1):
+        assert authority.enforce_deadlines(now=at(10**8)) == []
+    late = admit("late", timeouts=Timeouts(overall_ms=1))
+    assert authority.enforce_deadlines(now=at(10**8)) == [late]
+    assert authority.recover_expired(now=at(10**8)) == [id_of("lease alone")]
 
 
 def test_a_limit_may_be_as_large_as_one_likes() -> None:

@@ -18,7 +18,7 @@ from workloads.authority.dependencies import look_again
 from workloads.authority.records import Transaction, alias, draw, lock_workloads, transact
 from workloads.authority.statements import insert
 from workloads.authority.writes import write, write_derived
-from workloads.contract import PassReport
+from workloads.contract import PassReport, Timeouts
 from workloads.lifecycle import arguments, deadlines, recovery as rules
 from workloads.lifecycle.decision import Decision
 from workloads.lifecycle.snapshot import Snapshot, Standing
@@ -31,12 +31,16 @@ Judge = Callable[[Transaction, Snapshot], Decision | None]
 
 @dataclass(slots=True)
 class Sweep:
-    """One run over what is due: the ids that were decided, and the rows whose decision failed."""
+    """One run over what is due: the ids that were decided, and the rows whose decision failed.
+
+    With `has_timeouts`, over what has any: all that is due of the rest is leases, which another run is for.
+    """
 
     judge: Judge
     given: dt.datetime | None
     limit: int | None
     before: Callable[[Transaction, list[Snapshot]], list[Snapshot]] | None = None
+    has_timeouts: bool = False
     decided: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -61,6 +65,8 @@ class Sweep:
         after: tuple[dt.datetime, int] | None = None
         while True:
             rows = Workload.objects.using(using).filter(due_at__lte=now)
+            if self.has_timeouts:
+                rows = rows.exclude(timeouts=Timeouts())
             if after is not None:
                 # Spelt out twice: the first bounds the index range, which the second alone would not on MariaDB.
                 rows = rows.filter(due_at__gte=after[0]).exclude(due_at=after[0], admitted_id__lte=after[1])
@@ -158,9 +164,10 @@ def _sweep(
     now: dt.datetime | None,
     limit: int | None,
     before: Callable[[Transaction, list[Snapshot]], list[Snapshot]] | None = None,
+    has_timeouts: bool = False,
 ) -> Sweep:
     given = arguments.now(now)
-    sweep = Sweep(judge, given, arguments.optional_limit(limit), before)
+    sweep = Sweep(judge, given, arguments.optional_limit(limit), before, has_timeouts)
     sweep.run()
     return sweep
 
@@ -178,7 +185,7 @@ def enforce_deadlines(*, now: dt.datetime | None = None, limit: int | None = Non
     A row locked by someone else is left to the next pass. If rows could not be decided, the others are, and then a
     RuntimeError names them; `run_pass` reports them instead.
     """
-    return _answer(_sweep(_enforce, now, limit))
+    return _answer(_sweep(_enforce, now, limit, has_timeouts=True))
 
 
 def recover_expired(*, now: dt.datetime | None = None, limit: int | None = None) -> list[str]:
@@ -203,7 +210,7 @@ def run_pass(*, now: dt.datetime | None = None, limit: int | None = None) -> Pas
     Any number of passes may run at once, on any number of nodes: each workload is decided exactly once, on its locked
     row. `failed` maps the id of each row that could not be decided to the reason.
     """
-    timed_out = _sweep(_enforce, now, limit)
+    timed_out = _sweep(_enforce, now, limit, has_timeouts=True)
     recovered = _sweep(_recover, now, limit)
     unsatisfiable = _sweep(_give_up, now, limit, _look_again)
     _note(arguments.now(now))
