@@ -28,6 +28,8 @@ AUTHENTICATED = 3
 def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a worker be noted with its first call alone, however slow the machine is."""
     monkeypatch.setattr(registry, "EVERY", dt.timedelta(hours=1))
+    # Whatever another test has left there would be written some seconds from now.
+    registry.memory.clear()
 
 
 @pytest.fixture
