@@ -214,7 +214,7 @@ def test_other_work_is_run_while_reports_are_under_way(line):
 
 
 def test_a_heartbeat_that_comes_after_a_completion_is_no_loss(line, caplog, monkeypatch):
-    monkeypatch.setattr(heartbeats, "BEATS_A_LEASE", 100)
+    monkeypatch.setattr(heartbeats, "BEATS_A_LEASE", 20)
     one, beat = line._one, authority.heartbeat_many
     answers, recorded = [], threading.Event()
 
