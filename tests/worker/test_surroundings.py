@@ -336,5 +336,7 @@ def test_a_database_that_is_away_at_every_turn_is_told_once(monkeypatch, caplog,
         eventually(lambda: min(counts.values()) >= 30 or (counts["heartbeat_many"] >= 6 and sum(counts.values()) > 150))
         is_away.clear()
         eventually(lambda: [state(saving), state(completing)] == ["SUCCEEDED"] * 2)
+        # It is told once every thread has been answered that was not.
+        eventually(lambda: any("answers again" in r.message for r in caplog.records))
     told = [r.message for r in caplog.records if "database" in r.message]
     assert ["does not answer" in told[0], "answers again" in told[1], len(told)] == [True, True, 2]
