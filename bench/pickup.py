@@ -35,7 +35,9 @@ def work(dsn: str, has_notifications: bool, poll_ms: int) -> None:
     from workloads.worker.registry import Registry
 
     def handle(attempt: Any) -> None:
-        print(attempt.input["number"], time.monotonic(), flush=True)
+        # In one piece, since handlers run side by side.
+        sys.stdout.write(f"{attempt.input['number']} {time.monotonic()}\n")
+        sys.stdout.flush()
 
     handlers = Registry()
     handlers.add(handle, DEFINITION)
