@@ -126,12 +126,7 @@ def _claim(
         if refused is not None:
             return refused, None
         decision = rules.claim(
-            snapshot,
-            tx.now,
-            worker_id=worker_id,
-            lease_ms=lease_ms,
-            claim_id=make_id(),
-            attempt_id=make_id(),
+            snapshot, tx.now, worker_id=worker_id, lease_ms=lease_ms, claim_id=make_id(), attempt_id=make_id()
         )
         return decision, decision.after
 
