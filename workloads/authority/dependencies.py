@@ -83,10 +83,11 @@ def judge(
         found = _find(tx, request, [d.workload_id for d in dependencies])
         closed = all(d.workload_id in found and found[d.workload_id].ancestry_is_closed for d in dependencies)
         if not closed:
-            cycle, reached = find_cycle(workload_id, dependencies, _dependencies_of(tx, request, beside))
+            dependencies_of = _dependencies_of(tx, request, beside)
+            cycle, _ = find_cycle(workload_id, dependencies, dependencies_of)
             if cycle is not None:
                 raise cyclic(cycle)
-            if not is_locked and _some_do_not_exist(tx, reached):
+            if not is_locked and dependencies_of.met_what_does_not_exist:
                 _lock_application(tx, request)
                 is_locked = True
                 continue
@@ -102,10 +103,15 @@ def judge(
 
 
 class _dependencies_of:
-    """Answer, for ids, what those of the request's application depend on whose ancestry is open."""
+    """Answer, for ids, what those of the request's application depend on whose ancestry is open.
+
+    Whether all of them exist is asked first: one that is committed in between is then seen with what it depends on.
+    """
 
     def __init__(self, tx: Transaction, request: AdmissionRequest, beside: Mapping[str, Collection[str]]) -> None:
+        self.tx = tx
         self.beside = beside
+        self.met_what_does_not_exist = False
         self.rows = DependencyRow.objects.using(tx.alias).filter(
             dependent__tenant_id=request.tenant_id,
             dependent__application_id=request.application_id,
@@ -113,6 +119,7 @@ class _dependencies_of:
         )
 
     def __call__(self, ids: Collection[str]) -> dict[str, list[str]]:
+        self.met_what_does_not_exist = self.met_what_does_not_exist or _some_do_not_exist(self.tx, ids)
         answer = {workload_id: list(self.beside[workload_id]) for workload_id in ids if workload_id in self.beside}
         for part in parts(sorted(ids), ROWS_A_STATEMENT):
             rows = self.rows.filter(dependent__workload_id__in=part).order_by("dependent__workload_id", "depends_on")
