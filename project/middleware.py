@@ -38,6 +38,7 @@ class _OfPages:
     def __call__(self, request: HttpRequest) -> Any:
         if is_by_token(request):
             return self.get_response(request)
+        # What stands behind it is a middleware of Django's, which a checker can't know.
         return super().__call__(request)  # type: ignore[misc]
 
 

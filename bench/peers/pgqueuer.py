@@ -75,7 +75,7 @@ class PgQueuer(Peer):
 
     def prepare(self) -> None:
         import pgqueuer  # noqa: F401 - so that the imports are not measured
-        import uvloop  # noqa: F401
+        import uvloop  # noqa: F401 - likewise
 
     def work(self) -> None:
         import uvloop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,15 +19,6 @@ from workloads.errors import WorkloadError
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MOST_STATEMENTS = 60
-
-
-@pytest.fixture
-def watcher() -> Iterator[Watcher]:
-    if connection.vendor == "sqlite" and "mode=memory" in str(connection.settings_dict["NAME"]):
-        pytest.skip("A database in memory has one connection.")
-    watcher = Watcher()
-    yield watcher
-    watcher.close()
 
 
 def admit(key: str, needs: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,15 +22,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 VERB, OTHER = "v", "x"
 QUICK = {"claim of a dependent"}
 MOST_STATEMENTS = 80
-
-
-@pytest.fixture
-def watcher() -> Iterator[Watcher]:
-    if connection.vendor == "sqlite" and "mode=memory" in str(connection.settings_dict["NAME"]):
-        pytest.skip("A database in memory has one connection.")
-    watcher = Watcher()
-    yield watcher
-    watcher.close()
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,7 @@ def _lanes(
 
 
 def _sort_again(tx: Transaction) -> None:
-    """Let a caller's transaction go on as its session is set, whose setting the claim has changed for its own part."""
+    """Let a caller's transaction sort again, as its session does by default: the setting was for the claim alone."""
     if not tx.is_own and tx.connection.vendor == "postgresql":
         tx.run("SET LOCAL enable_sort TO DEFAULT")
 
