@@ -141,7 +141,7 @@ class Costs:
         until = time.monotonic() + ENDED_S
         while self.ask(others, known):
             assert time.monotonic() < until, "a connection is left open"
-            time.sleep(0.01)
+            time.sleep(0.01)  # nothing tells when a session has ended
         return int(self.ask("SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_user_tables"))
 
     def ask(self, query: str, *values: Any) -> Any:

@@ -199,7 +199,7 @@ class Growth:
                         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
                         line = next(line for line in lines if line.startswith("VmRSS"))
                         found.append(round(int(line.split()[1]) / 1024, 1))
-                time.sleep(0.02)
+                time.sleep(0.02)  # how often the memory is looked at
         return found
 
 

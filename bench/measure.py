@@ -114,7 +114,7 @@ class Subject:
             warm = self._mark(begun, 0)
             done, moved_at = 0, time.monotonic()
             while True:
-                time.sleep(LOOK_S)
+                time.sleep(LOOK_S)  # how often the processor time is looked at
                 now = time.monotonic()
                 found = read_counts(folder)
                 # So few that all were done between two looks are measured from the begin.
@@ -224,7 +224,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     while time.monotonic() < until and (process.poll() is None or _is_group_alive(process.pid)):
-        time.sleep(LOOK_S)
+        time.sleep(LOOK_S)  # nothing tells when a whole group is gone
     if process.poll() is None or _is_group_alive(process.pid):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -268,7 +268,7 @@ def await_rest(pid: int, count: int) -> None:
         if len(now) == count and now == before and min(now.values()) > 0.2:
             return
         before = now
-        time.sleep(0.3)
+        time.sleep(0.3)  # between two looks at what was done since
     raise Failed("the server does not come to rest")
 
 
@@ -311,7 +311,7 @@ def measure(server: Server, site: Site, name: str, options: argparse.Namespace) 
         until = begin + options.seconds
         for child in loads:
             tell(child, str(until + 0.2))
-        time.sleep(max(0.0, begin - time.monotonic()))
+        time.sleep(max(0.0, begin - time.monotonic()))  # all clients begin at one instant
         serving = [int(fields[0]) for fields in processes() if int(fields[3]) == pid]
         cpu = Spent(
             {
@@ -322,7 +322,7 @@ def measure(server: Server, site: Site, name: str, options: argparse.Namespace) 
             }
         )
         before, began = cpu.read(), time.monotonic()
-        time.sleep(max(0.0, until - time.monotonic()))
+        time.sleep(max(0.0, until - time.monotonic()))  # the time that is measured
         after, ended_at = cpu.read(), time.monotonic()
         turns = []
         for child in loads:

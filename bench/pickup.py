@@ -65,7 +65,7 @@ def admit(dsn: str, has_notifications: bool, count: int) -> None:
     from workloads import authority
 
     for _ in range(count + 1):
-        time.sleep(random.uniform(0.05, 0.15))
+        time.sleep(random.uniform(0.05, 0.15))  # the worker is idle when the next comes
         asked = request()
         before = time.monotonic()
         authority.admit(asked)
@@ -85,7 +85,7 @@ def measure(server: Server, options: argparse.Namespace, has_notifications: bool
     try:
         assert worker.stdout
         worker.stdout.readline()
-        time.sleep(READY_S)
+        time.sleep(READY_S)  # nothing tells when the worker has begun to listen
         done = subprocess.run([*command, "--part", "admit"], capture_output=True, text=True, check=True)
         # The first is for whatever both do only once.
         asked = [line.split() for line in done.stdout.splitlines()][1:]

@@ -83,7 +83,7 @@ class DjangoQ2(Peer):
         cluster = Cluster()
         cluster.start()
         while cluster.is_running:
-            time.sleep(0.1)
+            time.sleep(0.1)  # it says of its end nothing else
 
 
 THIS = DjangoQ2

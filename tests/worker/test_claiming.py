@@ -83,7 +83,7 @@ def test_heartbeat_deadlines_of_several_are_kept():
     def run(attempt):
         paces[attempt.workload_id] = attempt._lease.beat_every_ms
         if attempt.workload_id == ids[0]:
-            time.sleep(2.5)
+            time.sleep(2.5)  # work that takes longer than its heartbeat deadline
         return "out"
 
     drain(run, concurrency=3, lease_ms=60_000)
