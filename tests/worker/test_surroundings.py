@@ -36,7 +36,7 @@ def often(monkeypatch):
 # What does not end.
 
 
-def test_a_body_that_does_not_end_gives_its_room_to_other_work(caplog):
+def test_a_body_that_does_not_end_gives_its_room_to_other_work(caplog, often):
     stuck = admit(timeouts=Timeouts(execution_ms=300), retry_policy=ONCE)
     go = threading.Event()
 
@@ -45,7 +45,7 @@ def test_a_body_that_does_not_end_gives_its_room_to_other_work(caplog):
             assert go.wait(LONGEST_S)
         return "out"
 
-    with caplog.at_level(logging.INFO, "workloads"), working(run, lease_ms=900, grace_ms=300) as worker:
+    with caplog.at_level(logging.INFO, "workloads"), working(run, lease_ms=5_000, grace_ms=300) as worker:
         eventually(lambda: authority.run_pass() and state(stuck) == "DEAD_LETTER")
         other = admit()
         eventually(lambda: state(other) == "SUCCEEDED")
