@@ -238,15 +238,23 @@ class Run:
         return told
 
     def mutation(self) -> None:
-        """Change the rules and the authority in small ways, and look whether a test notices each. SQLite alone."""
+        """Change the rules and the authority in small ways, and look whether a test notices each."""
         # They judge the tests, not the Python: the run of a second one leaves them out with the checks.
         if self.options.no_mutation or self.options.no_checks:
             self.lines.append("Mutants: not tried")
             return
         started = time.monotonic()
-        ok = self.step("Mutants", [PYTHON, "-m", "tests.mutation"]) == 0
+        server = next(database for database in DATABASES if database.name == "postgresql")
+        missing = _why_not(server)
+        asked = [] if missing else ["--postgresql", server.url]
+        ok = self.step("Mutants", [PYTHON, "-m", "tests.mutation", *asked]) == 0 and not (
+            missing and SERVICES_ARE_REQUIRED
+        )
         self.tally.add(Tally(passed=1) if ok else Tally(failed=1))
-        self.lines.append(f"Mutants: {'each is noticed, or explained' if ok else 'FAILED'}, {_since(started)}")
+        told = "each is noticed, or explained" if ok else "FAILED"
+        if missing:
+            told += f"; those that SQLite does not tell were not tried. {missing}"
+        self.lines.append(f"Mutants: {told}, {_since(started)}")
 
     def coverage(self) -> None:
         """Show which lines and branches no suite reached."""

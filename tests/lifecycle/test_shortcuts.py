@@ -311,7 +311,7 @@ ODD_EQUALS: list[dict[str, Any]] = [
     {"backoff": Loud("EXPONENTIAL")},
     {"retry_on": sorted(DEFAULT_RETRY_ON)},
     {"retry_on": frozenset(map(Loud, DEFAULT_RETRY_ON))},
-    {"retry_on": iter(DEFAULT_RETRY_ON)},
+    {"retry_on": dict.fromkeys(DEFAULT_RETRY_ON).keys()},
 ]
 
 
@@ -322,6 +322,10 @@ def test_what_only_equals_the_default_policy_comes_back_in_the_one_form(changes:
     assert [type(getattr(policy, name)) for name in POLICY_FIELDS] == [int, Backoff, int, int, float, frozenset]
     assert str(policy.jitter) == "0.0"
     assert {type(kind) for kind in policy.retry_on} == {str}
+
+
+def test_kinds_that_can_be_read_only_once_are_kept() -> None:
+    assert arguments.retry_policy(RetryPolicy(retry_on=iter(DEFAULT_RETRY_ON))) == RetryPolicy()
 
 
 @pytest.mark.parametrize("changes", [{"max_attempts": 3.0}, {"initial_delay_ms": 1_000.0}, {"jitter": False}])

@@ -2,7 +2,8 @@
 
 `python -m tests.mutation` takes a copy of the tree, has mutmut make the mutants, tries each (see `session.py`), and
 prints those that no test noticed. Exit 1 if one of them is not explained in `survivors.toml`, or if that explains a
-mutant that there is not. SQLite alone is asked.
+mutant that there is not. SQLite is asked first; what it never runs, or tests do not notice there, is tried on
+PostgreSQL.
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ from tests.mutation.mutants import Mutant, mutate
 from tests.mutation.session import BROKEN, KILLED, NOT_REACHED, SURVIVED, TIMED_OUT
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("workloads", "project", "tests", "templates", "docs", "manage.py", "pyproject.toml")
+COPIED = ("workloads", "project", "tests", "bench", "templates", "docs", "manage.py", "pyproject.toml")
 RULES, AUTHORITY = "workloads/lifecycle", "workloads/authority"
 # The tests that know a part, quickest to tell first. The rules' own are asked before those of the authority.
 TESTS = {RULES: ["tests/lifecycle", "tests/authority", "tests/model"], AUTHORITY: ["tests/authority", "tests/model"]}
+# The rules ask no database.
+ON_POSTGRESQL = {AUTHORITY: ["tests/authority"]}
+LIVES = {SURVIVED, NOT_REACHED}
+NOT_TRIED = "not tried for want of PostgreSQL"
 
 
 def copy(tree: Path) -> None:
@@ -63,8 +68,10 @@ def prepare(tree: Path, paths: Iterable[str], max_children: int) -> list[Mutant]
     return mutants
 
 
-def attempt(tree: Path, tests: list[str], mutants: list[Mutant], **given: Any) -> dict[str, dict[str, Any]]:
-    """Try mutants on tests, and return what came of each, by name."""
+def attempt(
+    tree: Path, tests: list[str], mutants: list[Mutant], url: str | None = None, **given: Any
+) -> dict[str, dict[str, Any]]:
+    """Try mutants on tests, and return what came of each, by name. Without a `url`, on SQLite."""
     plan, results = tree / "plan.json", tree / "results.jsonl"
     results.unlink(missing_ok=True)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -79,7 +86,8 @@ def attempt(tree: Path, tests: list[str], mutants: list[Mutant], **given: Any) -
         options = ["-q", "-p", "tests.mutation.session", "-p", "no:cacheprovider", "--capture=sys", "--tb=short"]
         environment = os.environ | {
             "WORKLOADS_MUTATION": str(plan),
-            "DATABASE_URL": f"sqlite:///{tree / 'site.sqlite3'}",
+            "DATABASE_URL": url or f"sqlite:///{tree / 'site.sqlite3'}",
+            "TEST_DB_SUFFIX": f"_mutation_{os.getpid()}",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         code = subprocess.run([sys.executable, "-m", "pytest", *options, *tests], cwd=tree, env=environment).returncode
@@ -106,7 +114,9 @@ class Account:
         for mutant in mutants:
             line = told[mutant.name]
             self.verdicts[line["verdict"]] += 1
-            lives = line["verdict"] in {SURVIVED, NOT_REACHED}
+            if line["verdict"] == NOT_TRIED:
+                continue
+            lives = line["verdict"] in LIVES
             if lives != self.is_explained(mutant):
                 said = line["verdict"] if lives else f"explained, but {line['verdict']} by {line['by']}"
                 self.fault(f"{mutant.name}: {said}\n{mutant.diff}")
@@ -137,6 +147,7 @@ def main() -> int:
     parser.add_argument("--budget-s", type=float, default=float("inf"), help=told)
     parser.add_argument("--max-children", type=int, default=os.cpu_count() or 1, help="how many are tried at once")
     parser.add_argument("--explained-too", action="store_true", help="try those that survivors.toml explains as well")
+    parser.add_argument("--postgresql", metavar="URL", help="a server to try there what SQLite does not tell")
     parser.add_argument("--results", type=Path, help="a file to keep what came of each mutant in, as JSON Lines")
     options = parser.parse_args()
     results = options.results and options.results.resolve()
@@ -152,22 +163,27 @@ def main() -> int:
         wanted = [mutant for mutant in made if any(fnmatch.fnmatch(mutant.name, name) for name in options.only)]
         tried = [mutant for mutant in wanted if options.explained_too or not account.is_explained(mutant)]
         print(f"{len(wanted)} mutants, {_since(started)}", flush=True)
+        limits = {"max_children": options.max_children, "budget_s": options.budget_s}
         for part, tests in TESTS.items():
-            if mutants := [mutant for mutant in tried if mutant.path.startswith(part)]:
-                told = attempt(
-                    tree,
-                    options.tests or tests,
-                    mutants,
-                    max_children=options.max_children,
-                    budget_s=options.budget_s,
-                )
-                account.add(mutants, told)
-                if results:
-                    with results.open("a", encoding="utf-8") as out:
-                        out.writelines(json.dumps(line) + "\n" for line in told.values())
+            mutants = [mutant for mutant in tried if mutant.path.startswith(part)]
+            told: dict[str, dict[str, Any]] = {}
+            if on_sqlite := [mutant for mutant in mutants if mutant.on_sqlite]:
+                told = attempt(tree, options.tests or tests, on_sqlite, **limits)
+            left = [m for m in mutants if m.name not in told or told[m.name]["verdict"] in LIVES]
+            if left and part in ON_POSTGRESQL:
+                if options.postgresql:
+                    tests = options.tests or ON_POSTGRESQL[part]
+                    told |= attempt(tree, tests, left, options.postgresql, **limits)
+                else:
+                    told |= {m.name: {"mutant": m.name, "verdict": NOT_TRIED} for m in left}
+            account.add(mutants, told)
+            if results:
+                with results.open("a", encoding="utf-8") as out:
+                    out.writelines(json.dumps(line) + "\n" for line in told.values())
         os.chdir(ROOT)
     counts = [
-        f"{account.verdicts[verdict]} {verdict}" for verdict in (KILLED, TIMED_OUT, BROKEN, SURVIVED, NOT_REACHED)
+        f"{account.verdicts[verdict]} {verdict}"
+        for verdict in (KILLED, TIMED_OUT, BROKEN, SURVIVED, NOT_REACHED, NOT_TRIED)
     ]
     print(f"\n{len(wanted)} mutants: {', '.join(counts)}, {len(wanted) - len(tried)} explained; {_since(started)}")
     return 1 if account.faults else 0

@@ -1,4 +1,4 @@
-"""What a mutant may change without harm, or without SQLite's ever running it, blanked out of a syntax tree.
+"""What a mutant may change without harm, or without a database's ever running it, blanked out of a syntax tree.
 
 Two trees that are equal then are the same to whoever keeps to the contract, and to the database that is asked.
 """
@@ -25,27 +25,31 @@ MESSAGES: dict[str, set[int | str]] = {
     # The suite's site has one database, so nothing tells which one was named.
     "using": {0},
     "db_for_write": {0},
-    # SQLite takes a statement of any size: how many rows go into one is a matter of speed.
+    # How many rows go into one statement is a matter of speed.
     "parts": {1},
 }
-# There is one database, and on SQLite no row lock to wait for and no index to name.
-DROPPED = {"using", "wait", "index"}
+SQLITE, POSTGRESQL = "sqlite", "postgresql"
+# There is one database, on SQLite no row lock to wait for, and only MariaDB is told an index.
+DROPPED = {SQLITE: {"using", "wait", "index"}, POSTGRESQL: {"using", "index"}}
 EXCEPTIONS = {"AssertionError", "LookupError", "RuntimeError", "TypeError", "ValueError"}
 # Functions that answer with such text, or None.
 TELLERS = {"_identifier_fault"}
 # The case of its words is nothing to a database.
 _SQL = re.compile(
-    r"\W*(select|with|from|where|order by|and w\.|for update|skip locked|insert|update|delete|union|join)\W", re.I
+    r"\W*(select|with|from|where|order by|and w\.|for update|skip locked|insert|update|delete|union|join|on conflict|on duplicate key|as)\W", re.I
 )
-VENDOR = "sqlite"
-# What the database can do that is asked for its row locks.
+# What SQLite can't do, and is asked for its row locks.
 LACKING = "has_select_for_update"
 
 
 class Blank(ast.NodeTransformer):
     """Blank out text for people, which database is named, the case of SQL and of columns' names, what `strict` adds to
-    `zip`, and the parts of other databases.
+    `zip`, and the parts of databases other than `vendor`.
     """
+
+    def __init__(self, vendor: str) -> None:
+        self.vendor = vendor
+        self.dropped = DROPPED[vendor]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -57,19 +61,23 @@ class Blank(ast.NodeTransformer):
                 keyword.value = ast.Constant("")
             if keyword.arg == "unless" and isinstance(keyword.value, ast.Constant):
                 keyword.value = ast.Constant(str(keyword.value.value).casefold())
-        node.keywords = [keyword for keyword in node.keywords if keyword.arg not in DROPPED]
+        node.keywords = [keyword for keyword in node.keywords if keyword.arg not in self.dropped]
         if called == "zip":
             node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
         if called == "get" and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Dict):
             keys = [getattr(key, "value", None) for key in node.func.value.keys]
-            if len(node.args) == 2 and (_is_vendor(node.args[0]) or _is(node.args[0], None)) and VENDOR not in keys:
+            if (
+                len(node.args) == 2
+                and (_is_vendor(node.args[0]) or _is(node.args[0], None))
+                and self.vendor not in keys
+            ):
                 return node.args[1]
         return node
 
     def visit_arguments(self, node: ast.arguments) -> ast.AST:
         self.generic_visit(node)
         defaults = zip(node.kwonlyargs, node.kw_defaults, strict=True)
-        node.kw_defaults = [ast.Constant(None) if taken.arg in DROPPED else default for taken, default in defaults]
+        node.kw_defaults = [ast.Constant(None) if taken.arg in self.dropped else default for taken, default in defaults]
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -79,7 +87,7 @@ class Blank(ast.NodeTransformer):
                 if isinstance(inner, ast.Return) and _is_text(inner.value):
                     inner.value = ast.Constant("")
         for place, statement in enumerate(node.body, start=1):
-            # An early return of SQLite's may have taken the place of its condition.
+            # An early return of this database's may have taken the place of its condition.
             if isinstance(statement, ast.Return):
                 node.body = node.body[:place]
                 break
@@ -94,15 +102,15 @@ class Blank(ast.NodeTransformer):
         self.generic_visit(node)
         if node.attr == "alias" and getattr(node.value, "id", "") == "tx":
             return ast.Constant(None)
-        return ast.Constant(False) if node.attr.startswith(LACKING) else node
+        return ast.Constant(self.vendor != SQLITE) if node.attr.startswith(LACKING) else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         if _is_vendor(node.left) and isinstance(right := node.comparators[0], ast.Constant):
             if isinstance(node.ops[0], ast.Eq):
-                return ast.Constant(right.value == VENDOR)
+                return ast.Constant(right.value == self.vendor)
             if isinstance(node.ops[0], ast.NotEq):
-                return ast.Constant(right.value != VENDOR)
+                return ast.Constant(right.value != self.vendor)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:

@@ -11,7 +11,7 @@ from pathlib import Path
 import libcst
 from mutmut.mutation.file_mutation import mutate_file_contents
 
-from tests.mutation.blanks import Blank
+from tests.mutation.blanks import POSTGRESQL, SQLITE, Blank
 from tests.mutation.switches import key_of
 
 _PLAIN = "__plain"
@@ -35,6 +35,7 @@ class Mutant:
     diff: str
     first: int
     last: int
+    on_sqlite: bool = True
 
 
 def mutate(path: Path, root: Path) -> tuple[str, list[Mutant]]:
@@ -46,14 +47,15 @@ def mutate(path: Path, root: Path) -> tuple[str, list[Mutant]]:
     lines = mutated.code.splitlines()
     source = {name: lines[span.start - 1 : span.end] for name, span in mutated.line_span_by_function_name.items()}
     found = []
-    plain: dict[str, str] = {}
+    plain: dict[str, list[str]] = {}
     for name in mutated.mutant_names:
         original = f"{key_of(name)}__mutmut_orig"
         before = _renamed(source[original], original)
         after = _renamed(source[name], name)
         if original not in plain:
-            plain[original] = _without_messages(before)
-        if _without_messages(after) == plain[original]:
+            plain[original] = _blanked(before)
+        on_sqlite, on_postgresql = (a != b for a, b in zip(_blanked(after), plain[original], strict=True))
+        if not on_sqlite and not on_postgresql:
             continue
         first, last = _statement(before, after)
         diff = list(difflib.unified_diff(before, after, str(relative), str(relative), lineterm="", n=2))
@@ -67,6 +69,7 @@ def mutate(path: Path, root: Path) -> tuple[str, list[Mutant]]:
                 diff="\n".join(diff[2:]),
                 first=first - 1,
                 last=last - 1,
+                on_sqlite=on_sqlite,
             )
         )
     assert _THEIRS in mutated.code or not mutated.mutant_names
@@ -119,8 +122,8 @@ def _statement(before: list[str], after: list[str]) -> tuple[int, int]:
     return found
 
 
-def _without_messages(lines: list[str]) -> str:
-    return ast.dump(Blank().visit(_parsed(lines)))
+def _blanked(lines: list[str]) -> list[str]:
+    return [ast.dump(Blank(vendor).visit(_parsed(lines))) for vendor in (SQLITE, POSTGRESQL)]
 
 
 def _parsed(lines: list[str]) -> ast.Module:

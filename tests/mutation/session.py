@@ -1,8 +1,8 @@
 """The pytest plugin that tries each mutant: one forked child for each, on the tests that run the statement it changes.
 
 All tests run once, unmutated, to learn which lines each runs and how long it takes. A child begins with
-everything imported and collected and the database migrated: it gets a copy of the database's file, and ends at the
-first test that fails. WORKLOADS_MUTATION names the file that says what to try, and where to write what came of it.
+everything imported and collected and the database migrated: it gets a copy of the database, and ends at the first
+test that fails. WORKLOADS_MUTATION names the file that says what to try, and where to write what came of it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,75 @@ class Test:
         return LIMIT_S + LIMIT_FACTOR * self.seconds
 
 
+class Template:
+    """The database as it is before the first mutant: a file of SQLite's, or a database of PostgreSQL's."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.name = str(settings["NAME"])
+
+    def copy(self, slot: int, folder: Path) -> None:
+        """Give the child in this place a copy of its own, and let it use that."""
+        if self.is_file:
+            own = str(folder / f"{slot}.sqlite3")
+            for ending in ("-wal", "-shm", "-journal"):
+                Path(f"{own}{ending}").unlink(missing_ok=True)
+            shutil.copyfile(self.name, own)
+        else:
+            own = self.named(slot)
+            self.remove(slot)
+            # What a test commits need not outlive a power cut.
+            self.tell(
+                f'CREATE DATABASE "{own}" TEMPLATE "{self.name}"',
+                f'ALTER DATABASE "{own}" SET synchronous_commit = off',
+            )
+        self.settings["NAME"] = own
+
+    def remove(self, slot: int) -> None:
+        """Remove the copy of that place, whoever is connected to it. A file's folder is removed by who gave it."""
+        if not self.is_file:
+            self.tell(f'DROP DATABASE IF EXISTS "{self.named(slot)}" WITH (FORCE)')
+
+    @property
+    def is_file(self) -> bool:
+        """Tell which it is."""
+        return str(self.settings["ENGINE"]).endswith("sqlite3")
+
+    def named(self, slot: int) -> str:
+        """Name the copy of PostgreSQL's in that place."""
+        return f"{self.name}_mutant_{slot}"
+
+    def tell(self, *statements: str) -> None:
+        """Let PostgreSQL do what belongs to no database."""
+        import psycopg
+
+        with psycopg.connect(
+            host=self.settings["HOST"] or None,
+            port=self.settings["PORT"] or None,
+            user=self.settings["USER"] or None,
+            password=self.settings["PASSWORD"] or None,
+            dbname="postgres",
+            autocommit=True,
+        ) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+
+def template() -> Template | None:
+    """Close the database, so that it is whole and no child shares a connection, and return it; None if there is none.
+
+    What the session keeps a connection for is given up as well: PostgreSQL copies no database that is in use.
+    """
+    from django.db import connections
+
+    from workloads import wakeups
+
+    wakeups.stop()
+    connections.close_all()
+    found = Template(connections["default"].settings_dict)
+    return found if not found.is_file or Path(found.name).exists() else None
+
+
 @dataclass
 class Child:
     """A child at work on a mutant. `slot` is its place among those that run at once."""
@@ -117,10 +186,15 @@ class Trial:
         self.learn()
         if self.failed:
             self.give_up("Without a mutant", "\n".join(self.failed))
-        self.template = self.database_file()
+        self.template = template()
         gc.collect()
         gc.freeze()
-        self.try_all()
+        try:
+            self.try_all()
+        finally:
+            if self.template:
+                for slot in range(len(self.places) // 4):
+                    self.template.remove(slot)
         return True
 
     def give_up(self, when: str, why: str) -> NoReturn:
@@ -150,14 +224,6 @@ class Trial:
         switches.lines.clear()
         for cache in self.caches:
             cache.cache_clear()
-
-    def database_file(self) -> Path | None:
-        """Close the database, so that its file is whole and no child shares a connection, and return its path."""
-        from django.db import connections
-
-        connections.close_all()
-        path = Path(connections["default"].settings_dict["NAME"])
-        return path if path.exists() else None
 
     def try_all(self) -> None:
         """Try each mutant, as many at once as there are slots. The quick ones come first."""
@@ -246,13 +312,7 @@ class Trial:
         size = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE if sys.platform == "linux" else 0
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY_BYTES, resource.RLIM_INFINITY))
         if self.template:
-            from django.db import connections
-
-            own = self.databases / f"{slot}.sqlite3"
-            for ending in ("-wal", "-shm", "-journal"):
-                Path(f"{own}{ending}").unlink(missing_ok=True)
-            shutil.copyfile(self.template, own)
-            connections["default"].settings_dict["NAME"] = str(own)
+            self.template.copy(slot, self.databases)
         # A report that shows the source would parse it, and it holds every mutant of its file.
         self.session.config.option.tbstyle = "native"
         self.forget()
@@ -306,7 +366,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Join the session, where there is something to try."""
     from django.conf import settings as site
 
-    # What a test commits need not outlive a power cut.
-    site.DATABASES["default"]["OPTIONS"]["init_command"] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
+    if site.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+        # What a test commits need not outlive a power cut.
+        site.DATABASES["default"]["OPTIONS"]["init_command"] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
     trial = Trial(json.loads(Path(os.environ["WORKLOADS_MUTATION"]).read_text(encoding="utf-8")))
     config.pluginmanager.register(trial, "mutation-trial")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation import explained, switches
-from tests.mutation.blanks import Blank
+from tests.mutation.blanks import POSTGRESQL, SQLITE, Blank
 from tests.mutation.explained import Explanation
 from tests.mutation.mutants import Mutant, mutate
 
@@ -113,8 +113,25 @@ def test_every_survivor_is_explained_in_a_sentence() -> None:
     ],
 )
 def test_what_is_blanked_out(one: str, other: str, are_equal: bool) -> None:
-    told = [ast.dump(Blank().visit(ast.parse(source))) for source in (one, other)]
+    told = [ast.dump(Blank(SQLITE).visit(ast.parse(source))) for source in (one, other)]
     assert (told[0] == told[1]) is are_equal
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "on_sqlite", "on_postgresql"),
+    [
+        ('if vendor != "postgresql":\n    return 1\nx = 2', 'if vendor != "postgresql":\n    return 1\nx = 3', 0, 1),
+        ('x = 1 if vendor == "mysql" else 2', 'x = 3 if vendor == "mysql" else 2', 0, 0),
+        ("x = lock(wait=True)", "x = lock(wait=False)", 0, 1),
+        ("x = features.has_select_for_update and a", "x = features.has_select_for_update and b", 0, 1),
+        ("x = 1", "x = 2", 1, 1),
+    ],
+)
+def test_where_a_change_is_seen(one: str, other: str, on_sqlite: int, on_postgresql: int) -> None:
+    bodies = ["def f():\n" + "".join(f"    {line}\n" for line in source.splitlines()) for source in (one, other)]
+    for vendor, is_seen in ((SQLITE, on_sqlite), (POSTGRESQL, on_postgresql)):
+        told = [ast.dump(Blank(vendor).visit(ast.parse(body))) for body in bodies]
+        assert (told[0] != told[1]) is bool(is_seen)
 
 
 TESTS = """
