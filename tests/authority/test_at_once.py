@@ -105,10 +105,22 @@ def seen_lane() -> None:
 
 @postgresql
 @pytest.mark.usefixtures("seen_lane")
-def test_it_takes_two_round_trips() -> None:
+@pytest.mark.parametrize("now", [None, T0, at(10**12)])
+def test_it_takes_two_round_trips(now: dt.datetime | None) -> None:
     with CaptureQueriesContext(connection) as captured:
-        assert authority.admit(request("second")).created
+        assert authority.admit(request("second"), now=now).created
     assert [query["sql"].split()[0] for query in captured] == ["SELECT", "WITH"]
+
+
+@pytest.mark.usefixtures("seen_lane")
+def test_who_commits_himself_can_undo_it() -> None:
+    connection.set_autocommit(False)
+    try:
+        assert authority.admit(request("second")).created
+        connection.rollback()
+    finally:
+        connection.set_autocommit(True)
+    assert not Admitted.objects.filter(workload_id=id_of("second")).exists()
 
 
 @pytest.mark.usefixtures("seen_lane")

@@ -40,7 +40,7 @@ def admit_at_once(item: Prepared, *, now: dt.datetime | None) -> Admission | Non
     connection = connections[alias()]
     if connection.vendor != "postgresql" or item.request.dependencies or item.request.grant is not None:
         return None
-    if connection.in_atomic_block or not connection.get_autocommit():
+    if not connection.get_autocommit():
         return None
     tx = Transaction(connection, now)
     lane = lane_row(item)
