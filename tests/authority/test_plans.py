@@ -11,7 +11,7 @@ from django.db import connection
 
 from tests.support import T0, at
 from workloads import authority
-from workloads.contract import AdmissionRequest, Dependency
+from workloads.contract import AdmissionRequest, CompletionReport, Dependency
 
 MANY = 100_000
 
@@ -151,6 +151,58 @@ def test_a_queue_is_read_from_its_head_whatever_the_statistics_say(has_statistic
     with connection.cursor() as cursor:
         cursor.execute("SHOW enable_sort")
         assert cursor.fetchone() == before
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="The others are asked how many rows they read.")
+def test_no_statement_of_a_life_scans_a_table_of_sqlites() -> None:
+    scanned: set[str] = set()
+    verbs: set[str] = set()
+
+    def explain(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        verb = sql.split()[0].strip("(")
+        if verb in {"SELECT", "WITH", "INSERT", "UPDATE", "DELETE"}:
+            verbs.add(verb)
+            given = (params[0] if many else params) or ()
+            plan = connection.connection.execute(f"EXPLAIN QUERY PLAN {sql.replace('%s', '?')}", [None] * len(given))
+            scanned.update(f"{detail}: {sql}" for *_, detail in plan if detail.startswith("SCAN"))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(explain):
+        live()
+    assert verbs >= {"SELECT", "INSERT", "UPDATE"}
+    # A lane for each kind of work there is; and rows that stand in the statement.
+    of_lanes = {line for line in scanned if line.startswith("SCAN l: SELECT l.id")}
+    of_none = {line for line in scanned if "CONSTANT ROW" in line.partition(":")[0]}
+    assert of_lanes
+    assert scanned == of_lanes | of_none
+
+
+def live() -> None:
+    """Let workloads go through all that repeats: admission, claims, reports of all kinds, passes, lists."""
+    missing = Dependency(workload_id="workload_that_nobody_admitted")
+    first = admit("first")
+    admit("last", dependencies=[Dependency(workload_id=first)])
+    requests = [
+        AdmissionRequest(
+            tenant_id="t", application_id="app", requested_by="u", idempotency_key=f"{n}", definition_id="d", **changes
+        )
+        for n, changes in enumerate([{}, {}, {}, {}, {"dependencies": [missing]}, {"not_before": at(5)}])
+    ]
+    assert [outcome.created for outcome in authority.admit_many(requests, now=T0)] == [True] * 6
+    claims = authority.claim_next(
+        worker_id="w", capabilities=(), lease_ms=1_000, limit=5, start=True, request_id="r", now=at(1)
+    )
+    one, two, three, four, _ = [claim.fence for claim in claims]
+    authority.heartbeat_many([(fence, 2_000) for fence in (one, two)], now=at(2))
+    authority.checkpoint(one, {"at": 1}, now=at(3))
+    authority.complete(one, result_id="r1", output=None, now=at(4))
+    authority.complete_many([CompletionReport(fence=two, result_id="r2", output=None)], now=at(4))
+    authority.fail(three, kind="worker_failure", error="out of disk", now=at(4))
+    authority.release(four, now=at(4))
+    authority.cancel(claims[4].workload_id, actor="u", reason="not needed", now=at(5))
+    authority.run_pass(now=at(100_000))
+    assert len(list(authority.list_for("t", "app")[:50])) == 8
+    assert len(list(authority.get(first).events.all())) > 4
 
 
 def _handler_reads(call: Any) -> tuple[Any, int]:
