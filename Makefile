@@ -34,12 +34,14 @@ messages: $(READY)
 	$(BIN)/python manage.py compilemessages -l de --ignore '.*'
 
 # BENCH_ARGS=… are the script's: see bench/README.md.
-# Everything that docs/performance.md shows, and its tables made anew: about an hour and a half.
+# Everything that docs/performance.md shows, and its tables made anew: about an hour and a half. With
+# MARIADB=mysql://… the database that it names is measured too.
 bench: $(READY)
 	$(BIN)/python bench/rates.py --finished 1000000 --chart docs/performance.svg --document docs/performance.md $(BENCH_ARGS)
 	$(BIN)/python bench/costs.py --document docs/performance.md
 	$(BIN)/python bench/growth.py --document docs/performance.md
 	$(BIN)/python bench/pickup.py --document docs/performance.md
+	$(BIN)/python bench/databases.py --document docs/performance.md $(if $(MARIADB),--mariadb $(MARIADB))
 
 # Under three minutes: this app beside four of its peers, a few seconds each, and what a workload costs the database.
 bench-quick: $(READY)

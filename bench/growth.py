@@ -135,6 +135,9 @@ class Growth:
         self.fill(little, dict.fromkeys(wanted, 0))
         self.fill(much, wanted)
         self.answer["what"] = wanted
+        if options.pause:
+            self.say("filled; Enter begins to measure")
+            input()
         for turn in range(options.repeats):
             # In turn, and each first as often as the other, since a machine gets slower and faster.
             both = (("little", little), ("much", much))
@@ -146,14 +149,15 @@ class Growth:
                 for workers, title in ((1, "drain, 1 worker"), (2, "drain, 2 workers")):
                     self.drained(subject, options.drain * workers)
                     found[title] = subject.drain(options.drain * workers, workers)["rate"]
+                found["a pass over 1,000 due, decisions"] = self.verbs(subject, "pass")["pass"]["decisions"]
                 for measure, rate in found.items():
                     kept.setdefault(measure, {}).setdefault(name, []).append(rate)
         self.answer["rates"] = kept
         self.answer["heartbeats"] = self.verbs(much, "heartbeats")["heartbeats"]
 
     def passes(self) -> None:
-        """A pass over 1,000 due, among few and among many live claims."""
-        kept: dict[str, list[dict[str, float]]] = {"few": [], "many": []}
+        """A pass over 1,000 due, among few and among many live claims; and one that only moves 1,000 instants on."""
+        kept: dict[str, list[dict[str, float]]] = {"few": [], "many": [], "moves": []}
         few, many = self.subject("few"), self.subject("many")
         for subject, live in ((few, 1_000), (many, self.options.live)):
             self.fill(subject, {"held": live})
@@ -161,6 +165,7 @@ class Growth:
             for name, subject in (("few", few), ("many", many)):
                 self.say(f"a pass among {name} live claims, turn {turn + 1} of {self.options.repeats}")
                 kept[name].append(self.verbs(subject, "pass")["pass"])
+            kept["moves"].append(self.verbs(many, "moves")["moves"])
         self.answer["pass"] = kept | {"live": self.options.live}
 
     def memory(self) -> None:
@@ -231,7 +236,13 @@ def markdown(answer: dict[str, Any]) -> str:
              number(statistics.median(one["decisions"] for one in kept[name]))]
             for name, live in (("few", 1_000), ("many", kept["live"]))
         ]  # fmt: skip
-        parts.append("A pass that decides on 1,000 due:\n\n" + table(["among", "ms", "decisions a second"], rows))
+        moved = statistics.median(one["seconds"] for one in kept["moves"])
+        parts.append(
+            "A pass that decides on 1,000 due:\n\n"
+            + table(["among", "ms", "decisions a second"], rows)
+            + "\n\nA heartbeat leaves `due_at` where it was, and the first pass that finds it over moves it on. A pass "
+            f"over 1,000 such takes {number(1000 * moved)} ms."
+        )
     if "memory" in answer:
         rows = [[f"a worker that does {one['jobs']:,}", number(one["mib"][0]), number(one["mib"][-1])]
                 for one in answer["memory"]["worker"] if one["mib"]]  # fmt: skip
@@ -258,6 +269,7 @@ def main() -> None:
     parser.add_argument("--drain", type=int, default=5_000)
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=6)
+    parser.add_argument("--pause", action="store_true", help="with rates: wait for Enter when all of it stands there")
     parser.add_argument("--patience", type=float, default=3_600, metavar="SECONDS")
     parser.add_argument("--json", default=str(ROOT / ".cache" / "bench" / "growth.json"), metavar="FILE")
     parser.add_argument("--document", metavar="FILE", help="a Markdown file whose tables are made anew")

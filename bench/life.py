@@ -11,9 +11,11 @@ from typing import Any
 
 from workloads import authority
 from workloads.contract import Admission, AdmissionRequest, Claim, CompletionReport, RetryPolicy
+from workloads.models import Workload
 
 DEFINITION = "bench.nothing"
 LEASE_MS = 60_000
+DAY_MS = 86_400_000
 RUN = secrets.token_hex(4)
 _numbers = itertools.count(1)
 
@@ -108,3 +110,21 @@ def decision(size: int) -> Step:
     while left:
         left -= len(take(left, now=past, lease_ms=1_000))
     return Step(name="pass", call=authority.run_pass, check=lambda report: len(report.recovered) == size)
+
+
+def postponement(size: int) -> Step:
+    """Return a pass that finds so many workloads whose leases were renewed, and moves their `due_at` on."""
+    past = authority.read_clock() - dt.timedelta(hours=1)
+    authority.admit_many([request() for _ in range(size)], now=past)
+    held: list[Claim] = []
+    while len(held) < size:
+        held += take(size - len(held), now=past, lease_ms=1_000)
+    authority.heartbeat_many([(claim.fence, DAY_MS) for claim in held], now=past)
+    before = stale()
+    assert before >= size, before
+    return Step(name="pass", call=authority.run_pass, check=lambda report: not report.recovered and not stale())
+
+
+def stale() -> int:
+    """Return of how many workloads `due_at` is over."""
+    return Workload.objects.filter(due_at__lte=authority.read_clock()).count()

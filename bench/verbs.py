@@ -1,4 +1,5 @@
-"""How fast each verb is on one database, alone and 50 at once, and how fast a pass decides. Prints JSON.
+"""How fast each verb is on one database (PostgreSQL for `heartbeats`), alone and 50 at once, and how fast a pass
+decides. Prints JSON.
 
 For `growth.py`, which runs it on databases that differ in what stands in them; by hand:
 `python bench/verbs.py --dsn URL`.
@@ -9,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+WHAT = ("lives", "pass", "moves", "heartbeats", "drain")
 
 
 def site(dsn: str) -> None:
@@ -55,9 +58,41 @@ def passes(due: int, turns: int) -> dict[str, float]:
         outcome = step.call()
         taken.append(time.perf_counter() - begun)
         assert step.check(outcome), outcome
-    taken.sort()
-    seconds = taken[len(taken) // 2]
+    seconds = statistics.median(taken)
     return {"seconds": round(seconds, 4), "decisions": round(due / seconds, 1)}
+
+
+def moves(size: int, turns: int) -> dict[str, float]:
+    """Return how long a pass takes that finds nothing due, but so many whose `due_at` heartbeats have outrun."""
+    from life import postponement
+
+    taken = []
+    for _ in range(turns):
+        step = postponement(size)
+        begun = time.perf_counter()
+        outcome = step.call()
+        taken.append(time.perf_counter() - begun)
+        assert step.check(outcome), outcome
+    return {"seconds": round(statistics.median(taken), 4)}
+
+
+def drained(count: int) -> float:
+    """Return how many workloads a second a worker of 300 threads claims, runs and completes."""
+    from life import DEFINITION, request
+
+    from workloads import authority
+    from workloads.worker import Worker, program
+    from workloads.worker.registry import Registry
+
+    for start in range(0, count, 1_000):
+        authority.admit_many([request() for _ in range(min(1_000, count - start))])
+    handlers = Registry()
+    handlers.add(lambda attempt: None, DEFINITION)
+    begun = time.perf_counter()
+    summary, _ = program.run(Worker(concurrency=300, drain=True, handlers=handlers))
+    seconds = time.perf_counter() - begun
+    assert dict(summary.endings) == {"succeeded": count}, summary
+    return round(count / seconds, 1)
 
 
 def heartbeats(size: int, turns: int) -> dict[str, float]:
@@ -103,10 +138,9 @@ def _reports(held: list) -> list:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--dsn", required=True)
-    parser.add_argument(
-        "--what", choices=("lives", "pass", "heartbeats"), nargs="+", default=["lives", "pass", "heartbeats"]
-    )
+    parser.add_argument("--what", choices=WHAT, nargs="+", default=["lives", "pass", "heartbeats"])
     parser.add_argument("--turns", type=int, default=200, help="lives alone; a fifth of that in batches (200)")
+    parser.add_argument("--drain", type=int, default=2_000, help="workloads that a worker does (2000)")
     parser.add_argument("--due", type=int, default=1000, help="workloads that a pass decides on (1000)")
     options = parser.parse_args()
     site(options.dsn)
@@ -116,6 +150,10 @@ def main() -> None:
         answer["50 at once"] = lives(50, max(2, options.turns // 5))
     if "heartbeats" in options.what:
         answer["heartbeats"] = heartbeats(500, 20)
+    if "drain" in options.what:
+        answer["drain"] = {"a worker": drained(options.drain)}
+    if "moves" in options.what:
+        answer["moves"] = moves(options.due, 3)
     if "pass" in options.what:
         answer["pass"] = passes(options.due, 3)
     print(json.dumps(answer))
