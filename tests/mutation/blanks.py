@@ -36,7 +36,9 @@ EXCEPTIONS = {"AssertionError", "LookupError", "RuntimeError", "TypeError", "Val
 TELLERS = {"_identifier_fault"}
 # The case of its words is nothing to a database.
 _SQL = re.compile(
-    r"\W*(select|with|from|where|order by|and w\.|for update|skip locked|insert|update|delete|union|join|on conflict|on duplicate key|as)\W", re.I
+    r"\W*(select|with|from|where|order by|and w\.|for update|skip locked|insert|update|delete|union|join"
+    r"|on conflict|on duplicate key|as)\W",
+    re.I,
 )
 # What SQLite can't do, and is asked for its row locks.
 LACKING = "has_select_for_update"
