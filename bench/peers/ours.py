@@ -18,7 +18,9 @@ def copies(key: str, base: int) -> tuple[Clone, ...]:
     """Say how one workload is copied with all its history: `key` is SQL for its key, the copies' are from `base` up."""
     pk = f"{base} + n"
     own = {"id": pk, "record": pk, "admitted_id": pk, "dependent_id": pk}
-    own |= {name: f"md5('{name} {base} ' || n)" for name in ("claim_id", "attempt_id", "result_id")}
+    for name in ("claim_id", "attempt_id", "result_id"):
+        # Work that nobody holds has none.
+        own[name] = f"CASE WHEN s.{name} IS NOT NULL THEN md5('{name} {base} ' || n) END"
     own |= {
         "workload_id": f"'workload_' || left(md5('{base} ' || n), 24)",
         "idempotency_key": f"'copy {base} ' || n",

@@ -193,6 +193,15 @@ def test_work_that_waits_for_what_nobody_admitted_is_looked_at_again() -> None:
     assert sooner.due_at == EPOCH + MS
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "next_s"), [(-5, 60), (0, 60), (119, 60), (120, 60), (121, 60.5), (86_400, 43_200)]
+)
+def test_it_is_looked_at_ever_more_seldom(waited_s: int, next_s: float) -> None:
+    now = EPOCH + dt.timedelta(seconds=waited_s)
+    derived = derive(make(dependency_standing=Standing.MISSING), now)
+    assert derived.due_at == now + dt.timedelta(seconds=next_s)
+
+
 # What follows a lost worker.
 
 

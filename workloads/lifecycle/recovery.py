@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from typing import Final
 
 from workloads.contract import AttemptStatus, WorkloadState
 from workloads.lifecycle.canonical import iso
@@ -13,7 +14,7 @@ from workloads.lifecycle.retries import dead_letter, retry
 from workloads.lifecycle.snapshot import Snapshot, Standing
 
 ACTOR = "authority.recovery"
-LOOK_AGAIN = dt.timedelta(minutes=1)
+SOONEST_LOOK: Final = dt.timedelta(minutes=1)
 
 
 def lease_is_over(snapshot: Snapshot, now: dt.datetime) -> bool:
@@ -74,8 +75,9 @@ class Derived:
 def derive(snapshot: Snapshot, now: dt.datetime) -> Derived:
     """Return the derived columns of a workload, as they are right at `now`.
 
-    Work with a dependency that nobody has admitted yet is looked at again every minute: the admission may have been
-    under way, unseen, when it was asked for.
+    Work with a dependency that nobody has admitted yet is looked at again: the admission may have been under way,
+    unseen, when it was asked for. That is after a minute at first and then ever more seldom, whenever it has waited
+    half as long again; so it is never found later than that, and what waits for long costs next to nothing.
     """
     instants = [at for _, at in running_deadlines(snapshot)]
     queued = waiting = False
@@ -85,7 +87,7 @@ def derive(snapshot: Snapshot, now: dt.datetime) -> Derived:
         if snapshot.dependency_standing is Standing.UNMEETABLE:
             instants.append(snapshot.created_at)
         elif snapshot.dependency_standing is Standing.MISSING:
-            instants.append(now + LOOK_AGAIN)
+            instants.append(now + max(SOONEST_LOOK, (now - snapshot.created_at) / 2))
         if snapshot.dependency_standing is Standing.MET:
             queued = snapshot.next_attempt_at is None or snapshot.next_attempt_at <= now
             waiting = not queued
