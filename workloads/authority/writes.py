@@ -65,10 +65,9 @@ def write(
         results = ()
         if beside is not None and run[0] is decisions[0]:
             beside(statements)
-        for beats, alike in itertools.groupby(run, key=_is_heartbeat):
-            # After a heartbeat the lower bound of due_at still holds; a row whose indexed columns stay is cheap to
-            # write.
-            _update(statements, list(alike), [*DECIDED, *CLAIM] if beats else [*DECIDED, *CLAIM, *DERIVED])
+        for leaves, alike in itertools.groupby(run, key=_leaves_due_at):
+            # A row whose indexed columns stay is cheap to write.
+            _update(statements, list(alike), [*DECIDED, *CLAIM] if leaves else [*DECIDED, *CLAIM, *DERIVED])
         statements.insert(Event, [event_row(d.before.pk, e) for d in run for e in d.events])
         _add_attempts(statements, run)
         if 0 < len(moved) <= ROWS_A_STATEMENT and run[-1] is decisions[-1]:
@@ -97,8 +96,14 @@ def _runs(decisions: Sequence[Decision]) -> Iterator[Sequence[Decision]]:
     yield decisions[start:]
 
 
-def _is_heartbeat(decision: Decision) -> bool:
-    return not decision.events and decision.attempt is None
+def _leaves_due_at(decision: Decision) -> bool:
+    """Tell whether due_at still is a lower bound: after a heartbeat, unless the clock has gone back since the one
+    before, so that the deadline of the next is sooner than it was.
+    """
+    if decision.events or decision.attempt is not None:
+        return False
+    claim, before = decision.after.claim, decision.before.claim
+    return claim is not None and before is not None and claim.last_heartbeat >= before.last_heartbeat
 
 
 def _update(statements: Statements, decisions: Sequence[Decision], names: Sequence[str]) -> None:
