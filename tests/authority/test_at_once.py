@@ -105,7 +105,7 @@ def seen_lane() -> None:
 
 @postgresql
 @pytest.mark.usefixtures("seen_lane")
-@pytest.mark.parametrize("now", [None, T0, at(10**12)])
+@pytest.mark.parametrize("now", [None, T0, T0.replace(year=2020)])
 def test_it_takes_two_round_trips(now: dt.datetime | None) -> None:
     with CaptureQueriesContext(connection) as captured:
         assert authority.admit(request("second"), now=now).created
