@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from tests.support import T0, at
 from workloads import authority
@@ -203,6 +203,17 @@ def live() -> None:
     authority.run_pass(now=at(100_000))
     assert len(list(authority.list_for("t", "app")[:50])) == 8
     assert len(list(authority.get(first).events.all())) > 4
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="The others are not told how to read a queue.")
+def test_a_callers_transaction_sorts_as_it_did_before_it_claimed() -> None:
+    admit("one")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SHOW enable_sort")
+        before = cursor.fetchone()
+        assert authority.claim_next(worker_id="w", capabilities=(), lease_ms=1_000, now=at(1))
+        cursor.execute("SHOW enable_sort")
+        assert cursor.fetchone() == before == ("on",)
 
 
 def _handler_reads(call: Any) -> tuple[Any, int]:

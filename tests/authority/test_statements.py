@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import uuid
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from workloads import authority
 from workloads.authority.columns import among, kind_of
 from workloads.authority.records import Superseded, Transaction
 from workloads.authority.statements import Statements, execute_many, insert, insert_new
-from workloads.models import Event, Lane, SeenWorker, Tombstone, Workload
+from workloads.contract import Timeouts
+from workloads.models import Admitted, Event, Lane, SeenWorker, Tombstone, Workload
 
 pytestmark = pytest.mark.django_db
 
@@ -62,6 +64,34 @@ def tombstone(number: int, **changes: Any) -> dict[str, Any]:
         "pruned_at": T0,
     }
     return row | changes
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="The others are given no arrays.")
+@pytest.mark.parametrize(
+    ("model", "name", "values", "kind"),
+    [
+        (Admitted, "created_at", [T0, None, at(1), at(-(10**12))], "timestamptz"),
+        (Admitted, "ancestry_is_closed", [True, None, False], "boolean"),
+        (Tombstone, "result_key", [uuid.UUID(int=0), None, uuid.UUID(int=2**128 - 1)], "uuid"),
+        (Event, "sequence", [0, 1, None, -5, 2**31 - 1], "bigint"),
+        (Event, "record_id", [2**62, None, 7], "bigint"),
+        (Tombstone, "workload_id", [None, *ODD], "text"),
+    ],
+)
+def test_values_of_each_kind_come_back_from_an_array(model: Any, name: str, values: list[Any], kind: str) -> None:
+    made = kind_of(model, name)
+    assert made.name == kind
+    assert made.prepare(values) == values
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT unnest(%s::{made.name}[])", [made.array(values)])
+        assert [value for (value,) in cursor] == values
+
+
+def test_a_column_that_keeps_a_text_of_its_own_is_given_that() -> None:
+    kind, column = kind_of(Admitted, "timeouts"), Admitted._meta.get_field("timeouts")
+    given = [Timeouts(), None, Timeouts(queue_ms=5)]
+    assert kind.prepare(given) == [column.get_prep_value(value) for value in given]
+    assert kind.prepare(given[2:]) != given[2:]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
