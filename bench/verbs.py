@@ -13,7 +13,9 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WHAT = ("lives", "pass", "moves", "heartbeats", "drain")
@@ -47,18 +49,23 @@ def lives(size: int, turns: int) -> dict[str, float]:
     return {name: round(size * turns / seconds, 1) for name, seconds in spent.items()}
 
 
-def passes(due: int, turns: int) -> dict[str, float]:
-    """Return how long a pass takes that gives so many workloads back, in seconds, and its decisions a second."""
-    from life import decision
-
+def median_s(make: Callable[[int], Any], size: int, turns: int) -> float:
+    """Return how many seconds a step takes, the median of so many turns."""
     taken = []
     for _ in range(turns):
-        step = decision(due)
+        step = make(size)
         begun = time.perf_counter()
         outcome = step.call()
         taken.append(time.perf_counter() - begun)
         assert step.check(outcome), outcome
-    seconds = statistics.median(taken)
+    return statistics.median(taken)
+
+
+def passes(due: int, turns: int) -> dict[str, float]:
+    """Return how long a pass takes that gives so many workloads back, in seconds, and its decisions a second."""
+    from life import decision
+
+    seconds = median_s(decision, due, turns)
     return {"seconds": round(seconds, 4), "decisions": round(due / seconds, 1)}
 
 
@@ -66,14 +73,7 @@ def moves(size: int, turns: int) -> dict[str, float]:
     """Return how long a pass takes that finds nothing due, but so many whose `due_at` heartbeats have outrun."""
     from life import postponement
 
-    taken = []
-    for _ in range(turns):
-        step = postponement(size)
-        begun = time.perf_counter()
-        outcome = step.call()
-        taken.append(time.perf_counter() - begun)
-        assert step.check(outcome), outcome
-    return {"seconds": round(statistics.median(taken), 4)}
+    return {"seconds": round(median_s(postponement, size, turns), 4)}
 
 
 def drained(count: int) -> float:
