@@ -84,7 +84,7 @@ def judge(
         closed = all(d.workload_id in found and found[d.workload_id].ancestry_is_closed for d in dependencies)
         if not closed:
             dependencies_of = _dependencies_of(tx, request, beside)
-            cycle, _ = find_cycle(workload_id, dependencies, dependencies_of)
+            cycle = find_cycle(workload_id, dependencies, dependencies_of)
             if cycle is not None:
                 raise cyclic(cycle)
             if not is_locked and dependencies_of.met_what_does_not_exist:

@@ -77,12 +77,11 @@ def find_cycle(
     workload_id: str,
     dependencies: Collection[Dependency],
     dependencies_of: Callable[[Collection[str]], Mapping[str, Collection[str]]],
-) -> tuple[list[str] | None, set[str]]:
+) -> list[str] | None:
     """Look whether `workload_id`, admitted with `dependencies`, would depend on itself.
 
     `dependencies_of` answers, for a set of ids, what those that exist depend on; ids that do not exist, and those that
-    it need not look behind, it leaves out. Returns the ids along the cycle, each once and `workload_id` first, or None;
-    and the ids that were reached.
+    it need not look behind, it leaves out. Returns the ids along the cycle, each once and `workload_id` first, or None.
     """
     came_from: dict[str, str] = {d.workload_id: workload_id for d in dependencies}
     frontier = set(came_from)
@@ -93,7 +92,7 @@ def find_cycle(
             while step != workload_id:
                 path.append(step)
                 step = came_from[step]
-            return [workload_id, *reversed(path[1:])], set(came_from)
+            return [workload_id, *reversed(path[1:])]
         found = dependencies_of(frontier)
         frontier = set()
         for source, targets in found.items():
@@ -101,7 +100,7 @@ def find_cycle(
                 if target not in came_from:
                     came_from[target] = source
                     frontier.add(target)
-    return None, set(came_from)
+    return None
 
 
 def cyclic(cycle: list[str]) -> WorkloadError:
