@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 from django.db import DataError, connection, transaction as blocks
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tests.authority.builders import admit, request
+from tests.authority.builders import admit, id_of, request
 from tests.support import T0, at
 from workloads import authority
+from workloads.authority import statements as module
 from workloads.authority.columns import among, kind_of
 from workloads.authority.records import Superseded, Transaction
-from workloads.authority.statements import Statements, execute_many, insert, insert_new
-from workloads.contract import Timeouts
+from workloads.authority.statements import Statements, can_run_ahead, execute_many, insert, insert_new
+from workloads.contract import Admission, Timeouts
 from workloads.models import Admitted, Event, Lane, SeenWorker, Tombstone, Workload
 
 pytestmark = pytest.mark.django_db
@@ -165,6 +167,16 @@ def test_rows_that_are_new_are_told_from_those_that_were_there() -> None:
     assert Tombstone.objects.get(workload_id="w2").state == "CANCELLED"
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_row_is_changed_as_it_was_given(count: int) -> None:
+    insert(transaction(), Tombstone, [tombstone(n) for n in range(count)])
+    columns = ("tenant_id", "application_id", "finished_at")
+    given_rows = [(f"of {min(n, 1)}", "alike", at(n) if n != 1 else None) for n in range(count)]
+    rows = [[*row, f"w{n}"] for n, row in enumerate(given_rows)]
+    execute_many(transaction(), Tombstone, columns, ("workload_id",), rows)
+    assert list(Tombstone.objects.order_by("workload_id").values_list(*columns)) == given_rows
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_change_of_what_is_not_there_is_superseded(count: int) -> None:
     insert(transaction(), Tombstone, [tombstone(n) for n in range(count)])
@@ -204,6 +216,66 @@ def test_what_is_written_together_is_there_together() -> None:
     assert Tombstone.objects.count() == 3
     statements.run()
     assert Tombstone.objects.count() == 3
+
+
+def write_all(*, changes: int, question: bool) -> tuple[int, list[tuple[Any, ...]]]:
+    """Write changes of that many tables, with a question or without; return how many statements that took, and what
+    was answered.
+    """
+    statements = Statements(transaction())
+    insert(transaction(), Tombstone, [tombstone(n) for n in range(2)])
+    of_tombstones = [[f"of {n}", f"w{n}"] for n in range(2)]
+    of_workloads = [[5 + n, workload.pk] for n, workload in enumerate(Workload.objects.order_by("pk"))]
+    if changes >= 1:
+        statements.update(Tombstone, ("tenant_id",), ("workload_id",), of_tombstones)
+    if changes == 2:
+        statements.update(Workload, ("version",), ("admitted_id",), of_workloads)
+    if question:
+        statements.ask("SELECT workload_id FROM workloads_admitted ORDER BY id", [])
+    with CaptureQueriesContext(connection) as captured:
+        answer = statements.run()
+    return len(captured), answer
+
+
+@pytest.mark.parametrize(("changes", "question"), [(1, False), (2, False), (1, True), (2, True), (0, True)])
+def test_postgresql_is_asked_once_for_what_is_written_together(changes: int, question: bool) -> None:
+    admit("a")
+    admit("b", definition_id="other")
+    count, answer = write_all(changes=changes, question=question)
+    assert count == (1 if connection.vendor == "postgresql" else changes + question)
+    assert [found for (found,) in answer] == ([id_of("a"), id_of("b")] if question else [])
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Elsewhere statements are never put together.")
+@pytest.mark.parametrize(("bytes_more", "expected"), [(0, 1), (-1, 2)])
+def test_what_is_written_together_is_no_longer_than_a_bound(
+    monkeypatch: pytest.MonkeyPatch, bytes_more: int, expected: int
+) -> None:
+    statements = Statements(transaction())
+    for number in (1, 2):
+        statements.insert(Tombstone, [tombstone(number)])
+    texts = sum(len(value) for value in [*tombstone(1).values(), *tombstone(2).values()] if isinstance(value, str))
+    monkeypatch.setattr(module, "BYTES_TOGETHER", texts + bytes_more)
+    with CaptureQueriesContext(connection) as captured:
+        statements.run()
+    assert len(captured) == expected
+    assert Tombstone.objects.count() == 2
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Elsewhere nothing is sent ahead.")
+@pytest.mark.parametrize("lacks", ["the library", "the driver"])
+def test_a_driver_that_can_send_nothing_ahead_waits_for_each_answer(
+    monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    driver: Any = connection.Database
+    assert can_run_ahead(connection)
+    if lacks == "the driver":
+        monkeypatch.delattr(driver, "Pipeline")
+    else:
+        monkeypatch.setattr(driver.Pipeline, "is_supported", lambda: False)
+    assert not can_run_ahead(connection)
+    answers = authority.admit_many([request(f"k{n}") for n in range(3)], now=T0)
+    assert all(isinstance(answer, Admission) and answer.created for answer in answers)
 
 
 def test_every_column_that_is_written_has_a_kind() -> None:

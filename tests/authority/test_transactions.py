@@ -259,6 +259,26 @@ def test_claim_next_passes_over_what_another_caller_holds_and_does_not_wait() ->
 
 
 @pytest.mark.django_db(transaction=True)
+def test_what_is_depended_on_stays_as_it_was_found_until_the_admission_is_committed() -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer, and no row locks to take.")
+    ids = [admit("first"), admit("second")]
+    free = Workload.objects.select_for_update(skip_locked=True).filter(workload_id__in=ids)
+
+    def free_elsewhere() -> list[str]:
+        with other_connection(lambda: sorted(free.values_list("workload_id", flat=True)), seconds=0) as other:
+            return list(other["answer"])
+
+    with transaction.atomic():
+        admit("child", dependencies=[Dependency(workload_id=ids[0])], now=T0)
+        assert free_elsewhere() == [ids[1]]
+        # Others may depend on it meanwhile.
+        with other_connection(lambda: admit("another", dependencies=[Dependency(workload_id=ids[0])]), seconds=0):
+            pass
+    assert free_elsewhere() == sorted(ids)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_explain_waits_for_nobody() -> None:
     if connection.vendor == "sqlite":
         pytest.skip("SQLite has one writer, and no row locks to wait for.")

@@ -36,7 +36,7 @@ def parts(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement over so many `rows`. `changes` is how many it must change; None if that may be any number.
+    """One statement over so many `rows`: with `is_exact`, it must change every one of them.
 
     With `many`, `params` are those of each row.
     """
@@ -44,7 +44,7 @@ class Statement:
     sql: str
     params: Sequence[Any]
     rows: int
-    changes: int | None = None
+    is_exact: bool = False
     many: bool = False
 
 
@@ -59,7 +59,7 @@ class Statements:
     def insert(self, model: type[models.Model], rows: Sequence[dict[str, Any]], *, unless: str = "") -> None:
         """Add rows, as `insert` takes them; with `unless`, all of them must be new (not on MariaDB)."""
         for statement in _inserts(self.tx, model, rows, unless=unless):
-            self.waiting.append(replace(statement, changes=statement.rows) if unless else statement)
+            self.waiting.append(replace(statement, is_exact=True) if unless else statement)
 
     def update(
         self, model: type[models.Model], names: Sequence[str], keys: Sequence[str], rows: Sequence[Sequence[Any]]
@@ -106,10 +106,10 @@ class Statements:
         counts: list[str] = []
         wanted: list[int] = []
         for number, statement in enumerate(self.waiting):
-            if statement.changes is not None:
+            if statement.is_exact:
                 named.append(f"s{number} AS ({statement.sql} RETURNING 1)")
                 counts.append(f"(SELECT count(*) FROM s{number})")
-                wanted.append(statement.changes)
+                wanted.append(statement.rows)
             else:
                 # Nothing is added to what has not been changed: it would meet what another writer has added.
                 as_judged = " AND ".join([f"{count} = {n}" for count, n in zip(counts, wanted, strict=True)])
@@ -126,7 +126,8 @@ def can_run_ahead(connection: BaseDatabaseWrapper) -> bool:
     """Tell whether `run_ahead` may be used: on PostgreSQL, by a driver that can send without waiting for answers."""
     if connection.vendor != "postgresql":
         return False
-    pipeline: Any = getattr(getattr(connection, "Database", None), "Pipeline", None)
+    of_django: Any = connection
+    pipeline = getattr(of_django.Database, "Pipeline", None)
     return pipeline is not None and bool(pipeline.is_supported())
 
 
@@ -156,7 +157,7 @@ def _run(tx: Transaction, statement: Statement) -> None:
             cursor.executemany(statement.sql, statement.params)
         else:
             cursor.execute(statement.sql, statement.params)
-        if statement.changes is not None and cursor.rowcount != statement.changes:
+        if statement.is_exact and cursor.rowcount != statement.rows:
             raise Superseded
 
 
@@ -305,15 +306,14 @@ def _updates(
         fields = [field_of(model, name) for name in every]
         each = [[f.get_db_prep_save(v, tx.connection) for f, v in zip(fields, row, strict=True)] for row in rows]
         many = len(each) > 1
-        yield Statement(
-            f"UPDATE {table} SET {changes} WHERE {found}", each if many else each[0], len(each), len(each), many
-        )
+        sql = f"UPDATE {table} SET {changes} WHERE {found}"
+        yield Statement(sql, each if many else each[0], len(each), is_exact=True, many=many)
         return
     if len(rows) == 1:
         params: list[Any] = []
         marks = [f"{quoted[name]} = {stood(model, name, v, params)}" for name, v in zip(every, rows[0], strict=True)]
         changes, found = ", ".join(marks[: len(names)]), " AND ".join(marks[len(names) :])
-        yield Statement(f"UPDATE {table} SET {changes} WHERE {found}", params, 1, 1)
+        yield Statement(f"UPDATE {table} SET {changes} WHERE {found}", params, 1, is_exact=True)
         return
     for part in parts(rows, ROWS_A_STATEMENT):
         sets: list[str] = []
@@ -336,5 +336,5 @@ def _updates(
             f"AS v({', '.join([name for _, name in kinds])}) WHERE {' AND '.join(finds)}",
             [*given, *varied],
             len(part),
-            len(part),
+            is_exact=True,
         )
