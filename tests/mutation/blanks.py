@@ -36,7 +36,7 @@ EXCEPTIONS = {"AssertionError", "LookupError", "RuntimeError", "TypeError", "Val
 TELLERS = {"_identifier_fault"}
 # The case of its words is nothing to a database.
 _SQL = re.compile(
-    r"\W*(select|with|from|where|order by|and w\.|for update|skip locked|insert|update|delete|union|join"
+    r"\W*(select|with|from|where|order by|and|or|for update|for share|skip locked|insert|update|delete|union|join"
     r"|on conflict|on duplicate key|as)\W",
     re.I,
 )
@@ -67,13 +67,13 @@ class Blank(ast.NodeTransformer):
         if called == "zip":
             node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
         if called == "get" and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Dict):
-            keys = [getattr(key, "value", None) for key in node.func.value.keys]
-            if (
-                len(node.args) == 2
-                and (_is_vendor(node.args[0]) or _is(node.args[0], None))
-                and self.vendor not in keys
-            ):
-                return node.args[1]
+            said = node.func.value
+            own = [place for place, key in enumerate(said.keys) if getattr(key, "value", None) == self.vendor]
+            if len(node.args) == 2 and (_is_vendor(node.args[0]) or _is(node.args[0], None)):
+                if not own:
+                    return node.args[1]
+                if _is_vendor(node.args[0]):
+                    said.keys, said.values = [[of[place] for place in own] for of in (said.keys, said.values)]
         return node
 
     def visit_arguments(self, node: ast.arguments) -> ast.AST:

@@ -122,6 +122,11 @@ def test_what_is_blanked_out(one: str, other: str, are_equal: bool) -> None:
     [
         ('if vendor != "postgresql":\n    return 1\nx = 2', 'if vendor != "postgresql":\n    return 1\nx = 3', 0, 1),
         ('x = 1 if vendor == "mysql" else 2', 'x = 3 if vendor == "mysql" else 2', 0, 0),
+        ('x = {"postgresql": 1, "mysql": 2}.get(vendor)', 'x = {"postgresql": 1, "mysql": 3}.get(vendor)', 1, 1),
+        ('x = {"postgresql": 1, "mysql": 2}.get(vendor, 0)', 'x = {"postgresql": 1, "MYSQL": 2}.get(vendor, 0)', 0, 0),
+        ('x = {"postgresql": 1, "mysql": 2}.get(vendor, 0)', 'x = {"POSTGRESQL": 1, "mysql": 2}.get(vendor, 0)', 0, 1),
+        ('x = {"postgresql": 1}.get(vendor, 0)', 'x = {"postgresql": 1}.get(None, 0)', 0, 1),
+        ('x = " AND ".join(y)', 'x = " and ".join(y)', 0, 0),
         ("x = lock(wait=True)", "x = lock(wait=False)", 0, 1),
         ("x = features.has_select_for_update and a", "x = features.has_select_for_update and b", 0, 1),
         ("x = 1", "x = 2", 1, 1),
