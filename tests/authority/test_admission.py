@@ -7,12 +7,17 @@ import hashlib
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.db.models.signals import post_init, pre_init
 
 from tests.authority.builders import admit, events, id_of, record, refused, request, text, unchanged
 from tests.support import T0, at
 from workloads import authority
+from workloads.authority import admission as module
+from workloads.authority.records import Transaction
 from workloads.contract import Admission, AdmissionRequest, Backoff, Dependency, RetryPolicy, Timeouts
 from workloads.errors import WorkloadError
+from workloads.lifecycle.snapshot import Snapshot
 from workloads.models import Admitted, Workload
 
 pytestmark = pytest.mark.django_db
@@ -38,6 +43,58 @@ def test_another_scope_is_other_work(name: str) -> None:
     second = authority.admit(request(**{name: "other"}), now=T0)
     assert second.created
     assert first.workload.workload_id != second.workload.workload_id
+
+
+def test_the_answer_holds_what_a_query_would_find() -> None:
+    workload = authority.admit(request(input={"a": [1]}, capability_snapshot={"c"}), now=T0).workload
+    fresh = Workload.objects.get(workload_id=id_of())
+    names = [column.attname for column in Workload._meta.get_fields() if hasattr(column, "attname")]
+    assert {"id", "admitted_id", "input", "version"} <= set(names)
+    assert {name: workload.__dict__[name] for name in names} == {name: getattr(fresh, name) for name in names}
+    assert (workload.pk, workload._state.adding, workload._state.db) == (fresh.pk, False, "default")
+
+
+@pytest.mark.parametrize("signal", [pre_init, post_init])
+def test_a_site_that_listens_for_new_instances_is_told(signal: Any) -> None:
+    told: list[dict[str, Any]] = []
+
+    def listen(**given: Any) -> None:
+        told.append(given)
+
+    signal.connect(listen, sender=Workload)
+    try:
+        workload = authority.admit(request(), now=T0).workload
+    finally:
+        signal.disconnect(listen, sender=Workload)
+    assert told
+    assert (workload.workload_id, workload.version) == (id_of(), 1)
+
+
+def test_work_that_depends_on_nothing_can_be_part_of_no_cycle() -> None:
+    assert Admitted.objects.get(workload_id=admit()).ancestry_is_closed
+    assert module.judge(Transaction(connection, T0), request(), id_of(), {}).is_closed
+
+
+def test_work_of_other_capabilities_is_asked_for_by_those_who_have_them() -> None:
+    plain, skilled = admit("a"), admit("b", capability_snapshot={"c"})
+    lanes = dict(Workload.objects.values_list("workload_id", "lane__capabilities"))
+    assert lanes == {plain: frozenset(), skilled: frozenset({"c"})}
+
+
+def test_new_work_has_every_field_of_a_snapshot_before_its_first_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Snapshot] = []
+    create = module.created_snapshot
+
+    def keep(*given: Any) -> Snapshot:
+        made.append(create(*given))
+        return made[-1]
+
+    monkeypatch.setattr(module, "created_snapshot", keep)
+    monkeypatch.setattr("workloads.authority.at_once.created_snapshot", keep)
+    workload = authority.get(admit(priority=3))
+    (before,) = made
+    assert set(vars(before)) == set(Snapshot.__dataclass_fields__)
+    assert (before.pk, before.updated_at, before.overall_from, before.priority) == (workload.pk, T0, T0, 3)
 
 
 def test_new_work_stands_as_the_contract_says() -> None:

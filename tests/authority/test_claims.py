@@ -114,6 +114,11 @@ def test_an_id_that_names_nothing_whatever_it_is_is_not_found(unknown: Any) -> N
 # What a claim does.
 
 
+def test_a_site_without_work_has_none_to_give() -> None:
+    assert authority.claim_next(worker_id="w", capabilities=[], lease_ms=5) == []
+    assert authority.claim_next_with_context(worker_id="w", capabilities=[], lease_ms=5) == []
+
+
 def test_a_claim_is_a_lease_an_attempt_and_an_event() -> None:
     workload_id = admit(definition_revision="7")
     given = claim(workload_id, lease_ms=1_500)

@@ -12,6 +12,7 @@ from tests.authority.builders import CLAIMED_AT, admit, claim, events, refused
 from tests.support import at
 from workloads import authority
 from workloads.contract import Claim, ExecutionContext
+from workloads.models import Checkpoint
 
 pytestmark = pytest.mark.django_db
 
@@ -37,6 +38,21 @@ def admit_some(count: int = 2) -> list[str]:
         )
         for n in range(count)
     ]
+
+
+def test_checkpoints_come_in_their_order_wherever_their_rows_lie() -> None:
+    (workload_id,) = admit_some(1)
+    fence = claim(workload_id, capabilities={"c"}, now=at(100)).fence
+    authority.start(fence, now=at(100))
+    for step in range(4):
+        authority.checkpoint(fence, {"step": step}, now=at(200))
+    for step in (1, 0):
+        # A row that is changed lies behind the others then, on PostgreSQL.
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"UPDATE {Checkpoint._meta.db_table} SET sequence = sequence WHERE sequence = %s", [step + 1]
+            )
+    assert [saved.state["step"] for saved in authority.context(fence, now=at(300)).checkpoints] == [0, 1, 2, 3]
 
 
 def test_claims_bring_the_contexts_that_a_call_for_them_would_get() -> None:

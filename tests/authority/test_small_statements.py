@@ -137,6 +137,33 @@ def test_result_ids_that_pruned_work_has_taken() -> None:
     assert [answer.code for answer in answers if isinstance(answer, WorkloadError)] == ["WORKLOAD_RESULT_DUPLICATE"] * 5
 
 
+def test_the_last_of_many_result_ids_was_reported_before() -> None:
+    admit_all()
+    fences = start_all()
+    known = authority.complete(fences[0], result_id="known", output=1, now=at(2))
+    others = [CompletionReport(fence=fence, result_id=f"r{n}", output=1) for n, fence in enumerate(fences[1:], start=1)]
+    answers = authority.complete_many(
+        [*others, CompletionReport(fence=fences[0], result_id="known", output=1)], now=at(3)
+    )
+    assert [told.result_id for told in answers if isinstance(told, ResultRecord)] == ["r1", "r2", "r3", "r4", "known"]
+    assert answers[-1] == known
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_depends_on_as_many_as_a_statement_holds_follows_them(count: int) -> None:
+    parents = admit_all()
+    children = [admit(f"child {key}", priority=-1, dependencies=[Dependency(workload_id=id_of(key))]) for key in KEYS]
+    reports = [
+        CompletionReport(fence=fence, result_id=fence.workload_id, output=1)
+        for fence in start_all()
+        if fence.workload_id in parents[:count]
+    ]
+    authority.complete_many(reports, now=at(3))
+    standings = [authority.get(child).dependency_standing for child in children]
+    assert standings == ["met"] * count + ["waiting"] * (5 - count)
+    assert_sound()
+
+
 def test_dependents_follow_and_a_long_chain_is_searched() -> None:
     parents = admit_all()
     waits = [Dependency(workload_id=parent) for parent in parents]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -286,6 +287,20 @@ def test_explain_waits_for_nobody() -> None:
     with other_connection(lock(workload_id)) as other:
         assert authority.explain(workload_id, now=at(1)) == []
         assert "released_at" not in other
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+def test_instants_are_read_in_utc_though_a_pooler_has_lost_the_zone_of_the_session(zone: str) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("The other databases know no zone of an instant.")
+    workload_id = admit(not_before=at(1_500))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL TIME ZONE '{zone}'")
+    (snapshot,) = records.read_workloads(records.Transaction(connection, None), "a.workload_id = %s", [workload_id])
+    assert (snapshot.created_at, snapshot.next_attempt_at) == (T0, at(1_500))
+    assert {instant.tzinfo for instant in (snapshot.created_at, snapshot.next_attempt_at)} == {dt.UTC}
+    assert snapshot.finished_at is None
 
 
 @pytest.mark.django_db

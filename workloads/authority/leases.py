@@ -180,7 +180,7 @@ def contexts(
     with_checkpoints = [snapshot.pk for snapshot in held if snapshot.checkpoint_count]
     if with_checkpoints:
         rows = Checkpoint.objects.using(tx.alias).filter(record__in=with_checkpoints)
-        for row in rows.order_by("record", "sequence"):
+        for row in rows.order_by("sequence"):
             saved.setdefault(row.record_id, []).append(_record(row))
     answers = []
     for snapshot in held:

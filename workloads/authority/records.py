@@ -128,7 +128,7 @@ def transact(work: Callable[[Transaction], T], *, now: dt.datetime | None = None
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a transaction has to say once it is committed."""
+    """What a transaction has to say once it is committed. A receiver's error is logged, and disturbs nobody else."""
 
     using: str
 
@@ -144,7 +144,7 @@ def announce(connection: BaseDatabaseWrapper) -> None:
     """
     pending: list[Any] = connection.run_on_commit
     if not any(isinstance(said, Announcement) for _, said, _ in pending):
-        transaction.on_commit(Announcement(connection.alias), using=connection.alias, robust=True)
+        transaction.on_commit(Announcement(connection.alias), using=connection.alias)
 
 
 def is_repeatable(error: DatabaseError) -> bool:
