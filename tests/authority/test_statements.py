@@ -185,6 +185,40 @@ def test_a_change_of_what_is_not_there_is_superseded(count: int) -> None:
         execute_many(transaction(), Tombstone, ("state",), ("workload_id", "tenant_id"), rows)
 
 
+@pytest.mark.skipif(connection.vendor == "mysql", reason="MariaDB does not tell new rows from the others.")
+@pytest.mark.parametrize("taken", [None, 0, 4])
+def test_what_had_to_be_new_and_is_not_is_superseded(monkeypatch: pytest.MonkeyPatch, taken: int | None) -> None:
+    monkeypatch.setattr(module, "ROWS_A_STATEMENT", 2)
+    if taken is not None:
+        insert(transaction(), Tombstone, [tombstone(taken, state="DEAD_LETTER")])
+    statements = Statements(transaction())
+    statements.insert(Tombstone, [tombstone(n) for n in range(5)], unless="workload_id")
+    if taken is None:
+        statements.run()
+    else:
+        with pytest.raises(Superseded), blocks.atomic():
+            statements.run()
+    assert Tombstone.objects.filter(state="CANCELLED").count() == (5 if taken is None else 0)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="The others are given each row.")
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_rows_that_are_alike_in_everything_are_as_many_as_were_given(count: int) -> None:
+    with connection.cursor() as cursor:
+        # In the place of the table, for this transaction: one in which nothing need be unique.
+        cursor.execute("CREATE TEMPORARY TABLE workloads_tombstone (LIKE workloads_tombstone) ON COMMIT DROP")
+        cursor.execute("ALTER TABLE pg_temp.workloads_tombstone ALTER id DROP NOT NULL")
+    insert(transaction(), Tombstone, [tombstone(1)] * count)
+    assert list(Tombstone.objects.values_list("workload_id", "pruned_at")) == [("w1", T0)] * count
+
+
+def test_a_row_that_is_longer_than_a_statement_may_be_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BYTES_A_STATEMENT", 1)
+    with CaptureQueriesContext(connection) as captured:
+        insert(transaction(), Tombstone, [tombstone(n) for n in range(3)])
+    assert len(captured) == Tombstone.objects.count() == 3
+
+
 def test_nothing_is_added_to_what_another_writer_has_changed() -> None:
     workload = authority.get(admit())
     events = Event.objects.count()

@@ -207,7 +207,7 @@ def column_name(connection: BaseDatabaseWrapper, model: type[models.Model], name
 
 
 def _inserts(
-    tx: Transaction, model: type[models.Model], rows: Sequence[dict[str, Any]], *, unless: str = ""
+    tx: Transaction, model: type[models.Model], rows: Sequence[dict[str, Any]], *, unless: str
 ) -> Iterator[Statement]:
     if not rows:
         return
