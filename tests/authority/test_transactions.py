@@ -33,7 +33,7 @@ from tests.support import T0, at
 from workloads import authority
 from workloads.authority import records
 from workloads.authority.records import is_repeatable
-from workloads.contract import CompletionReport, Dependency, Timeouts
+from workloads.contract import CompletionReport, Dependency, ResultRecord, Timeouts
 from workloads.lifecycle import deadlines
 from workloads.models import Admitted, ApplicationLock, ClaimRequest, Event, Result, Workload
 
@@ -257,6 +257,20 @@ def test_claim_next_passes_over_what_another_caller_holds_and_does_not_wait() ->
         assert ask() == []
         assert "released_at" not in other
     assert other["answer"] == ids[:3]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_verb_waits_for_who_holds_the_row_and_then_decides() -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer, and no row locks to wait for.")
+    first, fence = admit("a"), running("b")
+    with other_connection(lock(first), seconds=0.2) as other:
+        assert authority.cancel(first, actor="op", now=at(1)).state == S.CANCELLED
+        assert "released_at" in other
+    with other_connection(lock(fence.workload_id), seconds=0.2) as other:
+        (told,) = authority.complete_many([CompletionReport(fence=fence, result_id="r", output=1)], now=at(3_000))
+        assert "released_at" in other
+    assert isinstance(told, ResultRecord)
 
 
 @pytest.mark.django_db(transaction=True)
