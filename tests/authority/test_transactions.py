@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from tests.authority.builders import (
 from tests.authority.connections import Undone, lock, other_connection
 from tests.support import T0, at
 from workloads import authority
-from workloads.authority import records
+from workloads.authority import records, reports
 from workloads.authority.records import is_repeatable
 from workloads.contract import CompletionReport, Dependency, ResultRecord, Timeouts
 from workloads.lifecycle import deadlines
@@ -291,6 +291,45 @@ def test_what_is_depended_on_stays_as_it_was_found_until_the_admission_is_commit
         with other_connection(lambda: admit("another", dependencies=[Dependency(workload_id=ids[0])]), seconds=0):
             pass
     assert free_elsewhere() == sorted(ids)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_has_come_due_and_another_holds_is_left_to_them() -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer, and no row locks to skip.")
+    held, free = admit("a", not_before=at(500)), admit("b", not_before=at(600))
+    with other_connection(lock(held)) as other:
+        given = authority.claim_next(worker_id="w", capabilities=[], lease_ms=5, limit=3, now=at(1_000))
+        assert [claimed.workload_id for claimed in given] == [free]
+        assert "released_at" not in other
+    given = authority.claim_next(worker_id="w", capabilities=[], lease_ms=5, limit=3, now=at(1_000))
+    assert [claimed.workload_id for claimed in given] == [held]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_result_id_that_another_takes_after_the_look_for_it_is_a_duplicate(
+    monkeypatch: pytest.MonkeyPatch, is_joined: bool
+) -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer, and nobody comes in between.")
+    theirs, ours = running("a"), running("b")
+    look = reports._stored
+
+    def complete_theirs() -> None:
+        authority.complete(theirs, result_id="r", output=1, now=at(3_000))
+
+    def look_and_be_late(*given: Any) -> Any:
+        found = look(*given)
+        monkeypatch.setattr(reports, "_stored", look)
+        with other_connection(complete_theirs, seconds=0):
+            pass
+        return found
+
+    monkeypatch.setattr(reports, "_stored", look_and_be_late)
+    with transaction.atomic() if is_joined else nullcontext(), refused("WORKLOAD_RESULT_DUPLICATE"):
+        authority.complete(ours, result_id="r", output=2, now=at(3_000))
+    assert (state_of(theirs.workload_id), state_of(ours.workload_id)) == (S.SUCCEEDED, S.RUNNING)
 
 
 @pytest.mark.django_db(transaction=True)

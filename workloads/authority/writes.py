@@ -199,7 +199,7 @@ def promote(tx: Transaction, lane_ids: Sequence[int], now: dt.datetime) -> None:
         while True:
             due = Workload.objects.using(tx.alias).filter(waiting_lane_id__in=part, next_attempt_at__lte=now)
             if tx.connection.features.has_select_for_update_skip_locked:
-                due = due.select_for_update(skip_locked=True, of=_only_itself(tx))
+                due = due.select_for_update(skip_locked=True)
             ordered = due.order_by("waiting_lane_id", "next_attempt_at").values_list("pk", flat=True)
             found = list(ordered[:MOVED_A_STATEMENT])
             if found:
@@ -213,10 +213,6 @@ def promote(tx: Transaction, lane_ids: Sequence[int], now: dt.datetime) -> None:
                 )
             if len(found) < MOVED_A_STATEMENT:
                 break
-
-
-def _only_itself(tx: Transaction) -> tuple[str, ...]:
-    return ("self",) if tx.connection.features.has_select_for_update_of else ()
 
 
 def _dependents_of(tx: Transaction, workload_ids: Sequence[str]) -> tuple[str, list[Any]]:
