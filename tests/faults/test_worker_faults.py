@@ -173,11 +173,11 @@ def test_killed_at_any_statement(
     found = noted(moments)
     assert len(found) > 200
     dead: dict[str, Path] = {}
-    left = set()
+    left, missed = set(), []
     workload_id = ""
     for number, moment in enumerate(found[first::step]):
-        # Threads that race need not pass through every moment of the first life each time; and a server may need a
-        # moment to see that the last one is dead.
+        # Threads that race need not pass through every moment of the first life each time, and through a few hardly
+        # ever again; and a server may need a moment to see that the last one is dead.
         for again in range(MOST_LIVES):
             if not workload_id:
                 log = tmp_path / f"log {number} {again}"
@@ -194,8 +194,12 @@ def test_killed_at_any_statement(
             dead[workload.workload_id] = log
             if code:
                 break
+        if not code:
+            missed.append(moment)
+            continue
         assert code == -signal.SIGKILL, (moment, output)
         left.add(workload.state)
+    assert len(missed) <= 1 + number // 20, missed
     after = Aftermath(dead, monkeypatch)
     after.put_right()
     for workload_id in dead:
@@ -203,7 +207,7 @@ def test_killed_at_any_statement(
         assert statuses == (["WORKER_LOST"] if after.is_held(workload_id) else []) + ["SUCCEEDED"]
     after.check()
     # Shown by `pytest -rP`.
-    sys.stdout.write(f"{number + 1} of {len(found)} moments\n")
+    sys.stdout.write(f"{number + 1 - len(missed)} of {len(found)} moments\n")
     assert "RUNNING" in left
     assert step > 4 or "SUCCEEDED" in left
     assert "READY" in left if thread == "MainThread" else "CHECKPOINTED" in left
