@@ -155,7 +155,9 @@ WHERE n BETWEEN {low} AND {high} ORDER BY n, sequence
     "result": """
 INSERT INTO workloads_result (record, result_key, result_id, attempt_id, produced_by, output, output_hash, artifacts,
     schema_version, claim_id, fencing_token, at)
-SELECT n, md5('r' || n)::uuid, 'result-' || n, md5('a' || n || attempts), 'worker-' || (n + attempts) % 60,
+SELECT n,
+    (lpad(to_hex((extract(epoch FROM finished_at) * 1000)::bigint), 12, '0') || '7' || left(md5('r' || n), 19))::uuid,
+    'result-' || n, md5('a' || n || attempts), 'worker-' || (n + attempts) % 60,
     '{{"sum":' || n || '}}', md5('o' || n) || md5('p' || n), '[]', 1, md5('c' || n || attempts), attempts, finished_at
 FROM fill WHERE state = 'SUCCEEDED' AND n BETWEEN {low} AND {high} ORDER BY n
 """,

@@ -24,7 +24,11 @@ def copies(key: str, base: int) -> tuple[Clone, ...]:
     own |= {
         "workload_id": f"'workload_' || left(md5('{base} ' || n), 24)",
         "idempotency_key": f"'copy {base} ' || n",
-        "result_key": f"md5('key {base} ' || n)::uuid",
+        # As `result_key_of` makes it of the id of an attempt.
+        "result_key": (
+            "(lpad(to_hex((extract(epoch FROM s.at - n * interval '1 second') * 1000)::bigint), 12, '0') || '7' || "
+            f"left(md5('key {base} ' || n), 19))::uuid"
+        ),
         "created_at": "s.created_at - n * interval '1 second'",
         "finished_at": "s.finished_at - n * interval '1 second'",
         "updated_at": "s.updated_at - n * interval '1 second'",

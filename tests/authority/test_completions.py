@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +14,10 @@ from tests.authority.builders import (
     ENDED_AT,
     EXPIRES_AT,
     S,
+    admit,
     attempts,
     bring,
+    claim,
     events,
     refused,
     running,
@@ -23,7 +27,8 @@ from tests.authority.builders import (
 )
 from tests.support import at
 from workloads import authority
-from workloads.authority.dependencies import key_of
+from workloads.authority.dependencies import key_of, result_key_of
+from workloads.authority.records import make_id
 from workloads.contract import (
     CompletionReport,
     FailureOutcome,
@@ -47,6 +52,61 @@ def fail(
     fence: Fence, kind: str = "timeout", error: str = "slow", *, now: Any = ENDED_AT, **more: Any
 ) -> FailureOutcome:
     return authority.fail(fence, kind=kind, error=error, now=now, **more)
+
+
+@pytest.mark.parametrize(
+    ("result_id", "begins"),
+    [
+        ("0123456789ab7" + "f" * 19, "0123456789ab7"),
+        ("0123456789ab7" + "0" * 19, "0123456789ab7"),
+        ("0123456789ab4" + "f" * 19, None),
+        ("0123456789AB7" + "f" * 19, None),
+        ("0123456789ab7" + "f" * 18, None),
+        ("0123456789ab7" + "f" * 20, None),
+        ("g123456789ab7" + "f" * 19, None),
+        ("r", None),
+    ],
+)
+def test_the_key_of_a_result_begins_with_the_instant_with_which_its_id_begins(
+    result_id: str, begins: str | None
+) -> None:
+    fence = running()
+    complete(fence, result_id)
+    key = Result.objects.get().result_key
+    assert key == result_key_of("t", result_id)
+    digest = key_of("t", result_id)
+    assert key.hex == (digest.hex if begins is None else begins + digest.hex[13:])
+    assert key != result_key_of("u", result_id)
+    assert complete(fence, result_id).result_id == result_id
+    with refused("WORKLOAD_RESULT_DUPLICATE"):
+        complete(running("other"), result_id)
+
+
+@pytest.mark.parametrize(
+    ("instant", "begins"),
+    [
+        (dt.datetime(2001, 9, 9, 1, 46, 40, 999, tzinfo=dt.UTC), "00e8d4a51000"),
+        (dt.datetime(2001, 9, 9, 3, 46, 40, 1_000, tzinfo=dt.timezone(dt.timedelta(hours=2))), "00e8d4a51001"),
+        (dt.datetime(1970, 1, 1, tzinfo=dt.UTC), "000000000000"),
+        (dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC), "ffffffffffff"),
+    ],
+)
+def test_the_id_of_an_attempt_begins_with_the_instant_of_its_claim(instant: dt.datetime, begins: str) -> None:
+    ids = {make_id(instant) for _ in range(50)}
+    assert len(ids) == 50
+    assert all(re.fullmatch(f"{begins}7[0-9a-f]{{19}}", made) for made in ids)
+    made = make_id()
+    assert len(made) == 32
+    assert made != make_id()
+
+
+def test_the_attempts_of_both_claims_have_such_ids() -> None:
+    claims = [claim(admit("a"), now=at(1_500))]
+    admit("b")
+    claims += authority.claim_next(worker_id="w", capabilities=[], lease_ms=5, now=at(1_500))
+    begins = make_id(at(1_500))[:13]
+    assert [given.attempt_id[:13] for given in claims] == [begins, begins]
+    assert not any(given.claim_id.startswith(begins) for given in claims)
 
 
 @pytest.mark.parametrize("state", [S.RUNNING, S.CHECKPOINTED])

@@ -126,7 +126,7 @@ def _claim(
         if refused is not None:
             return refused, None
         decision = rules.claim(
-            snapshot, tx.now, worker_id=worker_id, lease_ms=lease_ms, claim_id=make_id(), attempt_id=make_id()
+            snapshot, tx.now, worker_id=worker_id, lease_ms=lease_ms, claim_id=make_id(), attempt_id=make_id(tx.now)
         )
         return decision, decision.after
 
@@ -290,7 +290,7 @@ def _claim_next(
                 worker_id=worker_id,
                 lease_ms=lease_ms,
                 claim_id=make_id(),
-                attempt_id=make_id(),
+                attempt_id=make_id(at),
                 start=start,
             )
             for snapshot in found

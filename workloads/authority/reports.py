@@ -10,7 +10,7 @@ from typing import Any
 
 from workloads import conf
 from workloads.authority.columns import among
-from workloads.authority.dependencies import key_of
+from workloads.authority.dependencies import result_key_of
 from workloads.authority.records import (
     ROWS_A_STATEMENT,
     Transaction,
@@ -166,7 +166,7 @@ def _complete_run(
                 raise not_found()
             secrets.check_keys(item.asked.output, field="output", scopes=snapshot.connection_scopes)
             secrets.check_keys(item.asked.artifacts, field="artifacts", scopes=snapshot.connection_scopes)
-            keys[index] = key_of(snapshot.tenant_id, item.asked.result_id)
+            keys[index] = result_key_of(snapshot.tenant_id, item.asked.result_id)
         except WorkloadError as refusal:
             outcomes[index] = refusal
     stored = _stored(tx, keys.values())

@@ -16,7 +16,7 @@ from typing import Any, Final
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from workloads.authority.dependencies import key_of
+from workloads.authority.dependencies import key_of, result_key_of
 from workloads.authority.records import Transaction, alias
 from workloads.authority.snapshots import CLAIM, COLD, STANDING
 from workloads.authority.streams import MOST_ORPHANS, Reader, Stream, Targets, Texts, Unreadable, bytes_of
@@ -252,7 +252,7 @@ class History:
         for row in self.results.of(pk):
             self.outputs.add(pk, pk, row["output_bytes"], row["output_hash"])
             self.artifacts.add(pk, pk, row["artifacts_bytes"])
-            if row["result_key"] != key_of(snapshot.tenant_id, row["result_id"]):
+            if row["result_key"] != result_key_of(snapshot.tenant_id, row["result_id"]):
                 self.page.found.append((pk, "identity", "result_key is not that of its tenant and result_id"))
             return Outcome(**{name: row[name] for name in Outcome._fields})
         return None
