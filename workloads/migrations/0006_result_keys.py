@@ -1,7 +1,8 @@
 """Keys of results whose ids begin with an instant begin with it too, as `result_key_of` makes them from now on.
 
 Of the ids that earlier attempts gave to their results, which were random throughout, one in sixteen looks like that. They
-are gone through in parts, each a transaction, while others write; what was done already is passed over.
+are gone through in parts, each a transaction, while others write; what was done already is passed over. What a process of
+the code before stores meanwhile keeps a digest for its key: `workloads_verify` names it, and the way back and forth mends it.
 """
 
 import hashlib
