@@ -61,6 +61,11 @@ def _quick_flush(connection):
             largest, is_superuser = cursor.fetchone()
         if is_superuser != "on" or largest > FEW_BYTES:
             return in_full(style, emptied, **more)
-        return ["SET LOCAL session_replication_role = replica", *[f"DELETE FROM {name}" for name in names]]
+        return [
+            "SET LOCAL session_replication_role = replica",
+            # As TRUNCATE does, it waits for who has not committed yet, such as the session of a worker that was killed.
+            f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE",
+            *[f"DELETE FROM {name}" for name in names],
+        ]
 
     return sql_flush

@@ -27,10 +27,11 @@ def keys() -> dict[str, uuid.UUID]:
     return dict(Result.objects.values_list("result_id", "result_key"))
 
 
-def run(way: Any) -> None:
+def run(way: str) -> None:
+    (operation,) = migration.Migration.operations
     # Of the editor of schemas, which SQLite opens in no transaction, the connection alone is asked for.
     editor = SimpleNamespace(connection=connection)
-    way(MigrationLoader(connection).project_state([("workloads", "0006_result_keys")]).apps, editor)
+    getattr(operation, way)(MigrationLoader(connection).project_state([("workloads", "0006_result_keys")]).apps, editor)
 
 
 def test_results_are_found_by_their_keys_after_the_migration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,11 +43,11 @@ def test_results_are_found_by_their_keys_after_the_migration(monkeypatch: pytest
     ]
     made = keys()
     assert made == {result_id: result_key_of("t", result_id) for result_id in IDS}
-    run(migration.be_digests)
+    run("reverse_code")
     assert keys() == {result_id: key_of("t", result_id) for result_id in IDS}
     assert keys() != made
     for _ in range(2):
-        run(migration.begin_with_the_instant)
+        run("code")
         assert keys() == made
     again = [
         authority.complete(fence, result_id=result_id, output=1, now=at(900_000))
@@ -54,3 +55,33 @@ def test_results_are_found_by_their_keys_after_the_migration(monkeypatch: pytest
     ]
     assert again == first
     assert list(authority.verify(now=at(900_000))) == []
+
+
+def test_a_key_that_is_taken_and_a_result_of_no_workload_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """As two versions that ran together would leave it, and a hand."""
+    for n, result_id in enumerate((*IDS[:3], "gone")):
+        authority.complete(running(f"k{n}"), result_id=result_id, output=1, now=ENDED_AT)
+    run("reverse_code")
+    old = keys()
+    # Another workload's result has the id of the first, under the key that the code of now looks for.
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workloads_result SET result_id = %s WHERE result_id = 'gone'", [IDS[0]])
+    twins = Result.objects.filter(result_id=IDS[0]).order_by("pk")
+    set_key(twins[1].pk, result_key_of("t", IDS[0]))
+    caplog.clear()
+    run("code")
+    assert [row.result_key for row in twins] == [old[IDS[0]], result_key_of("t", IDS[0])]
+    assert [record.getMessage() for record in caplog.records if IDS[0] in record.getMessage()] != []
+    assert keys()[IDS[2]] == result_key_of("t", IDS[2])
+    orphan = Result.objects.get(result_id=IDS[2]).pk
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workloads_result SET record = 999999999 WHERE record = %s", [orphan])
+    run("reverse_code")
+    assert keys()[IDS[2]] == result_key_of("t", IDS[2])
+    assert keys()["r"] == key_of("t", "r")
+
+
+def set_key(pk: int, key: uuid.UUID) -> None:
+    with connection.cursor() as cursor:
+        value = Result._meta.get_field("result_key").get_db_prep_value(key, connection)
+        cursor.execute("UPDATE workloads_result SET result_key = %s WHERE record = %s", [value, pk])

@@ -354,16 +354,21 @@ def test_who_holds_the_interpreter_past_its_lease_is_refused_and_its_work_run_ag
 def test_who_holds_it_for_a_part_of_its_lease_keeps_it():
     """The next heartbeat, with 6,000 ms left, falls into the 1.2 s for which the interpreter is held."""
 
+    left = []
+
     def run(attempt):
         size = 1_000_000
-        size = int(size * 1.2 / seconds_of(sum_up, size))
+        # The shortest of some: what another process held the core for is not the work's.
+        size = int(size * 1.2 / min(seconds_of(sum_up, size) for _ in range(5)))
         eventually(lambda: attempt.lease_left_ms < 6_600)
         sum_up(size)
+        left.append(attempt.lease_left_ms)
         eventually(lambda: attempt.lease_left_ms > 7_000)
         attempt.check()
 
     row = run_beside_others(run, lease_ms=9_000)
     assert row.status == "SUCCEEDED"
+    assert left[0] < 6_000 or left[0] > 7_000
 
 
 def test_answers_to_heartbeats_that_come_too_late_keep_nothing(monkeypatch):

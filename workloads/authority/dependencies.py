@@ -32,9 +32,9 @@ def key_of(*names: str) -> uuid.UUID:
 def result_key_of(tenant_id: str, result_id: str) -> uuid.UUID:
     """Return what a result id may be used for once in a tenant: a digest of both.
 
-    Where the id begins with an instant, as the authority's attempts' and UUIDs of version 7 do, so does the key, in the
-    place of a third of the digest. What is reported within an hour stands side by side in the index then; at random
-    places of a large one, each result would read a page and have it written whole to the log.
+    Where the id begins with an instant, as the authority's attempts' and UUIDs of version 7 without hyphens do, so does
+    the key, in the place of a third of the digest. What is reported within an hour stands side by side in the index
+    then; at random places of a large one, each result would read a page and have it written whole to the log.
     """
     key = key_of(tenant_id, result_id)
     if _IN_TIME.fullmatch(result_id) is None:
